@@ -1,0 +1,276 @@
+"""Asks each hookimpl alone, and turns fault, timeout and wrong type into verdicts.
+
+pluggy gives no isolation between plugins: one exception aborts the whole call, and the answers that
+were already given are lost. So no hook is ever called through pluggy: this module holds the
+hookimpls and calls each one itself. Here stands the only ``except Exception`` around plugin code.
+"""
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from toolscope.model import Scope, Tool, ToolCall, Toolset
+from toolscope.verdicts import Answer, Code, Decision, Effect, Listing, PluginVerdict, Verdict, deny
+
+_log = logging.getLogger("toolscope")
+
+_MASK_BY_POSITION: Final = 8
+"""Below one withheld tool in this many, setting single bytes beats testing every tool."""
+
+
+def _faulty(plugin: str) -> Verdict:
+    return deny(
+        f"the rule of plugin '{plugin}' gave no decision, and no decision is no permission; go on "
+        "without this tool and say so",
+        code=Code.POLICY_ERROR,
+    )
+
+
+def _described(error: BaseException) -> str:
+    """The error for the record. A text that cannot even be made is named by its type alone."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as broken:  # noqa: BLE001  (``__str__`` of a plugin's exception is plugin code)
+        return f"{type(error).__name__} (its text raises {type(broken).__name__})"
+
+
+def _fault(plugin: str, error: str) -> PluginVerdict:
+    return PluginVerdict(plugin=plugin, verdict=_faulty(plugin), error=error)
+
+
+# --------------------------------------------------------------------------------------------
+# filter_tools
+# --------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class ListRule:
+    """One ``filter_tools`` hookimpl with the arguments it names."""
+
+    plugin: str
+    function: Callable[..., object]
+    arguments: tuple[str, ...]
+
+    def key(self, scope: Scope) -> tuple[object, ...]:
+        """The values of the arguments it names, ``tools`` left out: equal keys, equal answers."""
+        return tuple(
+            scope if name == "scope" else getattr(scope, name)
+            for name in self.arguments
+            if name != "tools"
+        )
+
+    def answer(self, tools: Toolset, scope: Scope) -> Answer:
+        """Asks it. An answer that cannot be used withholds every tool."""
+        values = [
+            tools if name == "tools" else scope if name == "scope" else getattr(scope, name)
+            for name in self.arguments
+        ]
+        try:
+            given = self.function(*values)
+            verdicts = _checked(given, tools)
+        except Exception as error:  # noqa: BLE001  (a rule may raise anything; it denies: law L4)
+            return self._faulty_answer(tools, _described(error))
+        if isinstance(verdicts, str):
+            return self._faulty_answer(tools, verdicts)
+        return Answer(self.plugin, verdicts, mask=_mask(verdicts, tools))
+
+    def _faulty_answer(self, tools: Toolset, error: str) -> Answer:
+        return Answer(
+            self.plugin, dict.fromkeys(tools, _faulty(self.plugin)), error=error, mask=tools.ones
+        )
+
+
+def _checked(given: object, tools: Toolset) -> dict[Tool, Verdict] | str:
+    """A copy of the answer, or what is wrong with it. Few calls a tool: this is the hot path."""
+    if not isinstance(given, Mapping):
+        _dispose(given)
+        forgotten = " (a forgotten return? {} is no opinion)" if given is None else ""
+        return f"filter_tools answered {type(given).__name__}, not a mapping of tools{forgotten}"
+    verdicts: dict[Tool, Verdict] = dict(given)
+    if not verdicts:
+        return verdicts
+    if not verdicts.keys() <= tools.positions.keys():
+        return (
+            "filter_tools answered with a key that it was not asked about; the keys are the Tool "
+            "objects of this very toolset"
+        )
+    # Few distinct objects among many values, so each distinct one is looked at once.
+    for verdict in {id(one): one for one in verdicts.values()}.values():
+        if type(verdict) is not Verdict:
+            return (
+                f"filter_tools answered a {type(verdict).__name__} for a tool; allowed is deny(...)"
+            )
+        if verdict.effect is not Effect.DENY:
+            return "filter_tools answered an ask for a tool; asks belong into on_tool_call"
+    return verdicts
+
+
+def _mask(verdicts: dict[Tool, Verdict], tools: Toolset) -> int:
+    """One byte a tool, 1 = withheld; see `Answer.mask`."""
+    if len(verdicts) * _MASK_BY_POSITION > len(tools):
+        return int.from_bytes(bytes(map(verdicts.__contains__, tools)), "little")
+    places = bytearray(len(tools))
+    positions = tools.positions
+    for tool in verdicts:
+        places[positions[tool]] = 1
+    return int.from_bytes(places, "little")
+
+
+# --------------------------------------------------------------------------------------------
+# on_tool_call
+# --------------------------------------------------------------------------------------------
+
+Asked: TypeAlias = Callable[[ToolCall, Tool, Scope], object]
+
+_PLAIN: Final[Mapping[tuple[str, ...], Callable[[Callable[..., object]], Asked]]] = {
+    ("call", "tool", "scope"): lambda f: f,
+    ("call", "tool"): lambda f: lambda call, tool, scope: f(call, tool),
+    ("call",): lambda f: lambda call, tool, scope: f(call),
+    ("tool",): lambda f: lambda call, tool, scope: f(tool),
+    ("tool", "scope"): lambda f: lambda call, tool, scope: f(tool, scope),
+}
+
+
+def positional(function: Callable[..., object], arguments: tuple[str, ...]) -> Asked:
+    """The function as one that takes ``(call, tool, scope)``, whatever it names and in what order."""
+    if arguments in _PLAIN:
+        return _PLAIN[arguments](function)
+    places = tuple(("call", "tool", "scope").index(name) for name in arguments)
+    return lambda *given: function(*[given[place] for place in places])
+
+
+@attrs.frozen(eq=False)
+class CallRule:
+    """One ``on_tool_call`` hookimpl."""
+
+    plugin: str
+    ask: Asked
+
+
+Pending: TypeAlias = tuple[CallRule, Awaitable[object]]
+
+
+def ask_call(
+    rules: Sequence[CallRule], call: ToolCall, tool: Tool, scope: Scope
+) -> tuple[list[PluginVerdict], list[Pending]]:
+    """Asks every rule: the verdicts of the sync ones, and the awaitables of the others."""
+    verdicts: list[PluginVerdict] = []
+    pending: list[Pending] = []
+    for rule in rules:
+        try:
+            given = rule.ask(call, tool, scope)
+            if given is None:
+                continue
+            if type(given) is not Verdict and inspect.isawaitable(given):
+                pending.append((rule, given))
+                continue
+        except Exception as error:  # noqa: BLE001  (a rule may raise anything; it denies: law L4)
+            verdicts.append(_fault(rule.plugin, _described(error)))
+            continue
+        except BaseException:
+            close(pending)
+            raise
+        verdicts.append(_verdict(rule.plugin, given))
+    return verdicts, pending
+
+
+def _verdict(plugin: str, given: object) -> PluginVerdict:
+    if type(given) is Verdict:
+        return PluginVerdict(plugin=plugin, verdict=given)
+    _dispose(given)
+    return _fault(
+        plugin,
+        f"on_tool_call answered {type(given).__name__}; allowed are ask(...), deny(...) and None",
+    )
+
+
+def refuse_pending(pending: Sequence[Pending]) -> list[PluginVerdict]:
+    """An awaitable where nothing can be awaited is a fault of its rule."""
+    close(pending)
+    error = "on_tool_call answered an awaitable to a sync question; ask with on_tool_call_async"
+    return [_fault(rule.plugin, error) for rule, _ in pending]
+
+
+async def await_call(pending: Sequence[Pending], seconds: float) -> list[PluginVerdict]:
+    """Awaits all at once under one deadline; whoever has not answered by then denies."""
+    import anyio  # noqa: PLC0415  (half of the import time of this package, and often not needed)
+
+    answered: dict[int, PluginVerdict | None] = {}
+    started = 0
+    try:
+        with anyio.move_on_after(seconds) as deadline:
+            async with anyio.create_task_group() as group:
+
+                async def one(place: int, rule: CallRule, awaitable: Awaitable[object]) -> None:
+                    try:
+                        given = await awaitable
+                        verdict = None if given is None else _verdict(rule.plugin, given)
+                    except Exception as error:  # noqa: BLE001  (as for sync rules: law L4)
+                        verdict = _fault(rule.plugin, _described(error))
+                    # A rule that caught the cancellation and answered after it was too late.
+                    if not deadline.cancel_called:
+                        answered[place] = verdict
+
+                for place, (rule, awaitable) in enumerate(pending):
+                    group.start_soon(one, place, rule, awaitable)
+                    started += 1
+    finally:
+        # What the task group never came to run would warn that it was never awaited.
+        close([pending[place] for place in range(len(pending)) if place not in answered])
+    verdicts = []
+    for place, (rule, _) in enumerate(pending):
+        if place not in answered:
+            verdicts.append(_fault(rule.plugin, f"on_tool_call did not answer within {seconds} s"))
+        elif (verdict := answered[place]) is not None:
+            verdicts.append(verdict)
+    return verdicts
+
+
+def close(pending: Sequence[Pending]) -> None:
+    """Ends awaitables that nobody will await."""
+    for _, awaitable in pending:
+        _dispose(awaitable)
+
+
+def _dispose(given: object) -> None:
+    """Closes a coroutine or generator and cancels a future, so that none is left waiting."""
+    end = getattr(given, "close", None) if inspect.iscoroutine(given) else None
+    if end is None:
+        end = getattr(given, "cancel", None) if inspect.isawaitable(given) else None
+    if callable(end):
+        try:
+            end()
+        except Exception:  # noqa: BLE001  (a ``finally`` inside the coroutine is plugin code)
+            _log.warning("a rule's awaitable could not be closed", exc_info=True)
+
+
+def cancelled(rules: Sequence[Pending]) -> list[PluginVerdict]:
+    """What a decision that was cancelled while it waited is recorded with."""
+    error = "the decision was cancelled before on_tool_call answered"
+    return [_fault(rule.plugin, error) for rule, _ in rules]
+
+
+# --------------------------------------------------------------------------------------------
+# on_decision
+# --------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class Observer:
+    """One ``on_decision`` hookimpl. ``function`` takes the outcome, or nothing."""
+
+    plugin: str
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+
+
+def tell(observers: Sequence[Observer], outcome: Decision | Listing) -> None:
+    """Tells every observer; what one raises is logged and swallowed."""
+    for observer in observers:
+        try:
+            observer.function(*([outcome] if observer.arguments else []))
+        except Exception:  # noqa: BLE001  (an observer cannot change or stop a decision)
+            _log.exception("on_decision of plugin %r failed", observer.plugin)

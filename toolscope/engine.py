@@ -1,0 +1,267 @@
+"""`PolicyEngine`: the policy decision point that a host asks its two questions."""
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from toolscope import _chain
+from toolscope._config import Configuration, read_configuration
+from toolscope._plugins import Assembly, PluginRecord, assemble
+from toolscope.errors import ConfigurationError, RecursionRefused
+from toolscope.model import InvalidArguments, Scope, Tool, ToolCall, Toolset
+from toolscope.verdicts import (
+    Answer,
+    Decision,
+    Effect,
+    Listing,
+    Unlisted,
+    decide,
+    decide_invalid,
+    decide_unlisted,
+    make_listing,
+)
+
+__all__ = ["PluginRecord", "PolicyEngine"]
+
+_KEPT: Final = 256
+"""How many listings, and how many answers, are kept for one toolset; the oldest go first."""
+
+_asking: ContextVar[tuple["PolicyEngine", ...]] = ContextVar("toolscope_asking", default=())
+"""The engines whose hooks are running in this context."""
+
+
+class _Memo:
+    """What an engine knows of one toolset. Dropped with the toolset."""
+
+    __slots__ = ("answers", "listings")
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[int, tuple[object, ...]], Answer] = {}
+        self.listings: dict[tuple[Scope, str | None], Listing] = {}
+
+
+class PolicyEngine:
+    """Decides which tools a chat's agent may be shown, and which produced calls may run.
+
+    Immutable and safe to share between threads and tasks. What it remembers is bounded: at most
+    256 listings and 256 rule answers a toolset, and nothing once the toolset is gone.
+
+    `PolicyEngine.load` makes one from the configuration and the installed plugins; the constructor
+    takes the built-ins and exactly the given plugins, discovers nothing and reads no file.
+
+    Args:
+        plugins: Plugin objects, or plugin classes that are built with their settings.
+        config: The table that a configuration file would hold.
+
+    Raises:
+        ConfigurationError: A setting is wrong, or a plugin cannot be built or is not acceptable.
+        PluginError: A plugin has no usable name.
+    """
+
+    def __init__(
+        self, plugins: Sequence[object] = (), *, config: Mapping[str, Any] | None = None
+    ) -> None:
+        given = tuple(plugins)
+        table = dict(config or {})
+        self._start(
+            read_configuration(table=table), given, lambda: PolicyEngine(given, config=table)
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str] | None = None) -> "PolicyEngine":
+        """The engine of a configuration file: at ``path``, else named by ``TOOLSCOPE_CONFIG``.
+
+        With neither, every installed plugin runs with its defaults. The current folder is never
+        searched.
+
+        Raises:
+            ConfigurationError: It cannot be read, or what it selects cannot be used; all faults.
+        """
+        engine = cls.__new__(cls)
+        engine._start(read_configuration(path), None, lambda: cls.load(path))
+        return engine
+
+    def _start(
+        self,
+        configuration: Configuration,
+        given: tuple[object, ...] | None,
+        again: Callable[[], "PolicyEngine"],
+    ) -> None:
+        assembly: Assembly = assemble(configuration, given)
+        if assembly.faults:
+            raise ConfigurationError("the policy cannot be loaded", assembly.faults)
+        self._again = again
+        self._timeout = configuration.async_timeout
+        self._records = assembly.records
+        self._list_rules = assembly.hooks.list_rules
+        self._call_rules = assembly.hooks.call_rules
+        self._observers = assembly.hooks.observers
+        self._memos: WeakKeyDictionary[Toolset, _Memo] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    @property
+    def plugins(self) -> tuple[PluginRecord, ...]:
+        """Every plugin that is known here, active or not, in order of names."""
+        return self._records
+
+    def reload(self) -> "PolicyEngine":
+        """A new engine from the same source, read again; this one stays as it is.
+
+        Raises:
+            ConfigurationError: The source cannot be used any more. Keep this engine.
+        """
+        return self._again()
+
+    # ----------------------------------------------------------------------------------------
+    # Question 1: which tools may be shown?
+    # ----------------------------------------------------------------------------------------
+
+    def filter_tools(self, tools: Toolset, scope: Scope, prefer: str | None = None) -> Listing:
+        """The tools of ``tools`` that may be shown in ``scope``.
+
+        ``prefer`` is the id of the client that started the turn; its tools win a shared name.
+        Hand the listing to the model as it is, also when it is empty.
+
+        Raises:
+            RecursionRefused: It was called by a hook of this engine.
+            TypeError: ``tools`` is no `Toolset` or ``scope`` no `Scope`.
+        """
+        asking = self._refuse_recursion()
+        return self._listing(tools, scope, prefer, asking)
+
+    def _listing(
+        self, tools: Toolset, scope: Scope, prefer: str | None, asking: tuple["PolicyEngine", ...]
+    ) -> Listing:
+        if type(tools) is not Toolset:
+            raise TypeError(f"tools is a {type(tools).__name__}; make a Toolset of them")
+        memo = self._memos.get(tools)
+        if memo is not None:
+            known = memo.listings.get((scope, prefer))
+            if known is not None:
+                return known
+        if type(scope) is not Scope:
+            raise TypeError(f"scope is a {type(scope).__name__}, not a Scope")
+        with self._lock:
+            memo = self._memos.setdefault(tools, _Memo())
+        _asking.set((*asking, self))
+        try:
+            answers = tuple(
+                self._answer(memo, place, rule, tools, scope)
+                for place, rule in enumerate(self._list_rules)
+            )
+            listing = make_listing(tools, scope, answers, prefer)
+            # A fault may pass, and a rule that recovers is asked again: nothing of it is kept.
+            if all(answer.error is None for answer in answers):
+                self._keep(memo.listings, (scope, prefer), listing)
+            _chain.tell(self._observers, listing)
+        finally:
+            _asking.set(asking)
+        return listing
+
+    def _answer(
+        self, memo: _Memo, place: int, rule: _chain.ListRule, tools: Toolset, scope: Scope
+    ) -> Answer:
+        key = (place, rule.key(scope))
+        answer = memo.answers.get(key)
+        if answer is None:
+            answer = rule.answer(tools, scope)
+            if answer.error is None:
+                self._keep(memo.answers, key, answer)
+        return answer
+
+    def _keep(self, kept: dict[Any, Any], key: object, value: object) -> None:
+        with self._lock:
+            if len(kept) >= _KEPT:
+                del kept[next(iter(kept))]
+            kept[key] = value
+
+    def _refuse_recursion(self) -> tuple["PolicyEngine", ...]:
+        asking = _asking.get()
+        if self in asking:
+            raise RecursionRefused(
+                "a hook asked the engine that is asking it; decide from the hook's own arguments"
+            )
+        return asking
+
+    # ----------------------------------------------------------------------------------------
+    # Question 2: may this call run?
+    # ----------------------------------------------------------------------------------------
+
+    def on_tool_call(
+        self, call: ToolCall, tools: Toolset, scope: Scope, prefer: str | None = None
+    ) -> Decision:
+        """The decision on one produced call, taken before anybody is asked to execute it.
+
+        A rule that answers with an awaitable is at fault here and denies; where such rules may be
+        installed, ask with `on_tool_call_async`.
+
+        Raises:
+            RecursionRefused: It was called by a hook of this engine.
+            TypeError: An argument is of another type than stated.
+        """
+        asking = self._refuse_recursion()
+        listing = self._listing(tools, scope, prefer, asking)
+        _asking.set((*asking, self))
+        try:
+            decision = _before_rules(call, listing, scope)
+            if type(decision) is not Decision:
+                verdicts, pending = _chain.ask_call(self._call_rules, call, decision, scope)
+                if pending:
+                    verdicts += _chain.refuse_pending(pending)
+                decision = decide(call, decision, scope, verdicts)
+            if self._observers:
+                _chain.tell(self._observers, decision)
+        finally:
+            _asking.set(asking)
+        return decision
+
+    async def on_tool_call_async(
+        self, call: ToolCall, tools: Toolset, scope: Scope, prefer: str | None = None
+    ) -> Decision:
+        """The same decision, with awaitable rules awaited (asyncio or trio).
+
+        Sync rules are asked first; if one denies, the awaitables are closed unasked. The others run
+        at once under one deadline of ``async_timeout`` seconds; a rule that has not answered by
+        then denies. If this call is cancelled, nothing was permitted and the observers are told.
+
+        Raises:
+            RecursionRefused: It was called by a hook of this engine.
+            TypeError: An argument is of another type than stated.
+        """
+        asking = self._refuse_recursion()
+        listing = self._listing(tools, scope, prefer, asking)
+        _asking.set((*asking, self))
+        try:
+            decision = _before_rules(call, listing, scope)
+            if type(decision) is not Decision:
+                tool = decision
+                verdicts, pending = _chain.ask_call(self._call_rules, call, tool, scope)
+                if pending:
+                    if any(one.verdict.effect is Effect.DENY for one in verdicts):
+                        _chain.close(pending)
+                    else:
+                        try:
+                            verdicts += await _chain.await_call(pending, self._timeout)
+                        except BaseException:
+                            verdicts += _chain.cancelled(pending)
+                            _chain.tell(self._observers, decide(call, tool, scope, verdicts))
+                            raise
+                decision = decide(call, tool, scope, verdicts)
+            if self._observers:
+                _chain.tell(self._observers, decision)
+        finally:
+            _asking.set(asking)
+        return decision
+
+
+def _before_rules(call: ToolCall, listing: Listing, scope: Scope) -> Decision | Tool:
+    """The denial of a call that no rule is asked about, else the listed tool that it is about."""
+    found = listing.lookup(call.name, call.provider)
+    if type(found) is Unlisted:
+        return decide_unlisted(call, found, scope)
+    if type(call.arguments) is InvalidArguments:
+        return decide_invalid(call, found, scope, call.arguments)
+    return found
