@@ -135,7 +135,7 @@ _PLAIN: Final[Mapping[tuple[str, ...], Callable[[Callable[..., object]], Asked]]
 
 
 def positional(function: Callable[..., object], arguments: tuple[str, ...]) -> Asked:
-    """The function as one that takes ``(call, tool, scope)``, whatever it names and in what order."""
+    """The function as one that takes ``(call, tool, scope)``, whatever it names, in any order."""
     if arguments in _PLAIN:
         return _PLAIN[arguments](function)
     places = tuple(("call", "tool", "scope").index(name) for name in arguments)
@@ -196,7 +196,7 @@ def refuse_pending(pending: Sequence[Pending]) -> list[PluginVerdict]:
 
 async def await_call(pending: Sequence[Pending], seconds: float) -> list[PluginVerdict]:
     """Awaits all at once under one deadline; whoever has not answered by then denies."""
-    import anyio  # noqa: PLC0415  (half of the import time of this package, and often not needed)
+    import anyio
 
     answered: dict[int, PluginVerdict | None] = {}
     started = 0

@@ -114,7 +114,7 @@ def _table_of(file: Path) -> Mapping[str, Any]:
 # --------------------------------------------------------------------------------------------
 
 
-class _Refused(ValueError):
+class _Refused(ValueError):  # noqa: N818  (a value, not a failure)
     """A value that a strict hook does not take."""
 
     def __init__(self, value: object, allowed: str, near: Sequence[str] = ()) -> None:
@@ -138,7 +138,7 @@ def structure_settings(
 
     ``at`` is the place of the table in its document, ``folder`` what paths are relative to.
     """
-    from cattrs.errors import BaseValidationError, StructureHandlerNotFoundError  # noqa: PLC0415
+    from cattrs.errors import BaseValidationError, StructureHandlerNotFoundError
 
     try:
         return _converter(folder).structure(table, cls), []
@@ -152,10 +152,10 @@ def structure_settings(
 
 
 def _converter(folder: Path | None) -> Any:
-    """A new converter: strict on primitives, collections, choices and paths, unknown keys refused."""
-    from cattrs import Converter  # noqa: PLC0415
-    from cattrs.errors import IterableValidationError, IterableValidationNote  # noqa: PLC0415
-    from cattrs.gen import make_dict_structure_fn  # noqa: PLC0415
+    """A strict converter for primitives, collections, choices, paths; it refuses unknown keys."""
+    from cattrs import Converter
+    from cattrs.errors import IterableValidationError, IterableValidationNote
+    from cattrs.gen import make_dict_structure_fn
 
     converter = Converter(forbid_extra_keys=True, detailed_validation=True)
 
@@ -193,7 +193,7 @@ def _converter(folder: Path | None) -> Any:
             return value
         raise _refused_choice(value, allowed)
 
-    converter.register_structure_hook_func(lambda t: get_origin(t) is Literal, choice)
+    converter.register_structure_hook_func(lambda t: _generic(t) is Literal, choice)
 
     def member(value: object, kind: Any) -> object:
         for one in kind:
@@ -222,11 +222,11 @@ def _converter(folder: Path | None) -> Any:
             raise _Refused(value, "a list")
         kind = (get_args(cl) or (Any,))[0]
         made = elements(enumerate(value), kind, cl)  # type: ignore[arg-type]
-        into = get_origin(cl) or cl
+        into = _generic(cl)
         return made if into in (list, Sequence) else into(made)
 
     converter.register_structure_hook_func(
-        lambda t: (get_origin(t) or t) in (list, tuple, set, frozenset, Sequence), collection
+        lambda t: _generic(t) in (list, tuple, set, frozenset, Sequence), collection
     )
 
     def mapping(value: object, cl: Any) -> object:
@@ -238,9 +238,7 @@ def _converter(folder: Path | None) -> Any:
         kind = (get_args(cl) or (str, Any))[1]
         return dict(zip(value, elements(value.items(), kind, cl), strict=True))
 
-    converter.register_structure_hook_func(
-        lambda t: (get_origin(t) or t) in (dict, Mapping), mapping
-    )
+    converter.register_structure_hook_func(lambda t: _generic(t) in (dict, Mapping), mapping)
 
     def of_attrs(cl: Any) -> Callable[[object, object], object]:
         inner = make_dict_structure_fn(cl, converter, _cattrs_forbid_extra_keys=True)
@@ -248,12 +246,17 @@ def _converter(folder: Path | None) -> Any:
         def hook(value: object, kind: Any) -> object:
             if not isinstance(value, Mapping):
                 raise _Refused(value, "a table")
-            return inner(value, kind)  # type: ignore[arg-type]
+            return inner(value, kind)
 
         return hook
 
     converter.register_structure_hook_factory(attrs.has, of_attrs)
     return converter
+
+
+def _generic(t: Any) -> Any:
+    """``list`` of ``list[str]``, and ``list`` of ``list``."""
+    return get_origin(t) or t
 
 
 def _refused_choice(value: object, allowed: Iterable[object]) -> _Refused:
@@ -264,7 +267,7 @@ def _refused_choice(value: object, allowed: Iterable[object]) -> _Refused:
 
 def _faults(error: BaseException, at: str) -> list[Fault]:
     """Every fault in what cattrs raised, with its path."""
-    from cattrs.errors import ClassValidationError, IterableValidationError  # noqa: PLC0415
+    from cattrs.errors import ClassValidationError, IterableValidationError
 
     if isinstance(error, IterableValidationError):
         noted, plain = error.group_exceptions()
@@ -285,7 +288,7 @@ def _faults(error: BaseException, at: str) -> list[Fault]:
 
 
 def _leaf(error: BaseException, at: str) -> list[Fault]:
-    from cattrs.errors import ForbiddenExtraKeysError  # noqa: PLC0415
+    from cattrs.errors import ForbiddenExtraKeysError
 
     if isinstance(error, ForbiddenExtraKeysError):
         known = [field.name for field in attrs.fields(error.cl)]

@@ -83,7 +83,7 @@ class _Candidate:
 
 
 def _own_version() -> str | None:
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version("toolscope-policy")
@@ -134,7 +134,7 @@ def assemble(configuration: Configuration, given: Sequence[object] | None = None
         if not candidate.builtin and names.count(name) > 1:
             holders = [c.distribution[0] or "given in code" for c in candidates if c.name == name]
             problem = f"two plugins are named {name!r} ({', '.join(holders)}), and either could run"
-            if candidate is [c for c in candidates if c.name == name and not c.builtin][0]:
+            if candidate is next(c for c in candidates if c.name == name and not c.builtin):
                 fault("", problem, "rename or remove one")
             records.append(attrs.evolve(record, why_not=problem))
             continue
@@ -256,7 +256,7 @@ def _register(manager: pluggy.PluginManager, name: str, plugin: object) -> tuple
 
 
 def _checked(name: str, plugin: object, attribute: str, options: Mapping[str, Any]) -> str:
-    """The hook that this marked method implements; what pluggy would accept in silence is refused."""
+    """The hook that a marked method implements; refuses what pluggy would accept in silence."""
     hook = options.get("specname") or attribute
     if hook not in HOOKS:
         near = nearest(hook, HOOKS, 1)

@@ -81,7 +81,9 @@ class PolicyEngine:
             ConfigurationError: It cannot be read, or what it selects cannot be used; all faults.
         """
         engine = cls.__new__(cls)
-        engine._start(read_configuration(path), None, lambda: cls.load(path))
+        engine._start(  # noqa: SLF001
+            read_configuration(path), None, lambda: cls.load(path)
+        )
         return engine
 
     def _start(
@@ -207,7 +209,7 @@ class PolicyEngine:
         _asking.set((*asking, self))
         try:
             decision = _before_rules(call, listing, scope)
-            if type(decision) is not Decision:
+            if isinstance(decision, Tool):
                 verdicts, pending = _chain.ask_call(self._call_rules, call, decision, scope)
                 if pending:
                     verdicts += _chain.refuse_pending(pending)
@@ -236,7 +238,7 @@ class PolicyEngine:
         _asking.set((*asking, self))
         try:
             decision = _before_rules(call, listing, scope)
-            if type(decision) is not Decision:
+            if isinstance(decision, Tool):
                 tool = decision
                 verdicts, pending = _chain.ask_call(self._call_rules, call, tool, scope)
                 if pending:
@@ -260,8 +262,8 @@ class PolicyEngine:
 def _before_rules(call: ToolCall, listing: Listing, scope: Scope) -> Decision | Tool:
     """The denial of a call that no rule is asked about, else the listed tool that it is about."""
     found = listing.lookup(call.name, call.provider)
-    if type(found) is Unlisted:
+    if isinstance(found, Unlisted):
         return decide_unlisted(call, found, scope)
-    if type(call.arguments) is InvalidArguments:
+    if isinstance(call.arguments, InvalidArguments):
         return decide_invalid(call, found, scope, call.arguments)
     return found

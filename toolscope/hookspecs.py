@@ -50,7 +50,7 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 ListAnswer: TypeAlias = Mapping[Tool, Verdict]
-CallAnswer: TypeAlias = Verdict | None | Awaitable[Verdict | None]
+CallAnswer: TypeAlias = Verdict | Awaitable[Verdict | None] | None
 
 
 @hookspec

@@ -105,7 +105,7 @@ class Origin(StrEnum):
 
     @staticmethod
     def counted(value: str) -> "Origin":
-        """How a value counts: an unknown one as ``TOOL``, for nobody knows that a person drives it."""
+        """How a value counts: an unknown one as ``TOOL``: no person may be driving it."""
         return _ORIGINS.get(value, Origin.TOOL)
 
 
@@ -121,7 +121,7 @@ def narrower_availability(
 
 
 def narrower_origin(first: Origin | str | None, second: Origin | str | None) -> Origin | str | None:
-    """The narrower of two claims about one chat: one that counts as ``TOOL``, else the first known."""
+    """The narrower of two claims about one chat: what counts as ``TOOL``, else the first known."""
     if first is not None and Origin.counted(first) is Origin.TOOL:
         return first
     if second is not None and (first is None or Origin.counted(second) is Origin.TOOL):
@@ -214,7 +214,7 @@ MODEL: Final = Provider(kind=ProviderKind.MODEL)
 
 @attrs.frozen(kw_only=True)
 class Annotations:
-    """A provider's hints about its tool. Absent hints are the worst case (AHP ``ToolAnnotations``)."""
+    """A provider's hints about its tool; absent ones are the worst case (AHP ``ToolAnnotations``)."""
 
     title: str | None = None
     read_only: bool = False
@@ -379,7 +379,7 @@ class Toolset(Sequence[Tool]):
     """Every tool the host could run for a session, in the host's order. Immutable.
 
     Shown, deferred or withheld makes no difference; tools that only carry the run's answer to its
-    end are left out. Engines keep what they computed per toolset, so keep the object: see `renewed`.
+    end are left out. Engines keep what they computed for a toolset, so keep it too: see `renewed`.
 
     Raises:
         ToolsetError: The same provider and own name twice, or something that is no `Tool`.

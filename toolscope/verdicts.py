@@ -161,7 +161,7 @@ class PluginVerdict:
 
 @attrs.frozen(eq=False)
 class Answer:
-    """What one ``filter_tools`` hookimpl said about one toolset: the tools it withholds, and why."""
+    """What one ``filter_tools`` hookimpl said of one toolset: what it withholds, and why."""
 
     plugin: str
     verdicts: Mapping[Tool, Verdict]
@@ -218,7 +218,7 @@ class Listing(Sequence[Tool]):
 
     @cached_property
     def withheld(self) -> Mapping[Tool, tuple[PluginVerdict, ...]]:
-        """Every withheld tool with the verdicts on it, in the toolset's order. Made on first use."""
+        """Every withheld tool with its verdicts, in the toolset's order. Made on first use."""
         withheld = {tool for answer in self._answers for tool in answer.verdicts}
         return MappingProxyType(
             {tool: self.verdicts(tool) for tool in self.toolset if tool in withheld}
@@ -230,7 +230,7 @@ class Listing(Sequence[Tool]):
         return hashlib.sha256("\n".join(tool.digest for tool in self._tools).encode()).hexdigest()
 
     def resolve(self, name: str, provider: Provider | None = None) -> Tool | None:
-        """The one listed tool of this name (of this provider); None where there is none, or several."""
+        """The one listed tool of this name (and provider); None for none, and for several."""
         found = self.lookup(name, provider)
         return found if isinstance(found, Tool) else None
 
@@ -322,7 +322,7 @@ _ORDERED: Final = (ProviderKind.HOST, ProviderKind.CLIENT)
 
 
 def _route(tools: Sequence[Tool], prefer: str | None) -> tuple[Tool, ...]:
-    """The tools of one name that keep it. Between MCP servers and anybody else there is no order."""
+    """The tools of one name that keep it. An MCP server's has no order with anybody else's."""
     ordered = [tool for tool in tools if tool.provider.kind in _ORDERED]
     if not ordered:
         return tuple(tools)
@@ -486,7 +486,7 @@ def _failure(name: str, denies: Sequence[PluginVerdict], default: Code) -> Failu
 
 _OPENINGS: Final[Mapping[str, str]] = {
     Code.TOOL_UNKNOWN: "There is no tool named {name} in this chat",
-    Code.TOOL_AMBIGUOUS: "More than one tool is named {name}, and the call does not say whose is meant",
+    Code.TOOL_AMBIGUOUS: "More than one tool is named {name}, and the call does not say whose",
     Code.TOOL_NOT_AVAILABLE: "The tool {name} is not available in this chat",
     Code.TOOL_DENIED: "Policy denies this call of {name}",
     Code.ARGUMENTS_INVALID: "The arguments of this call of {name} are invalid",
@@ -508,7 +508,7 @@ def _message(opening: str, name: str, reasons: Iterable[str]) -> str:
 
 
 def _by_plugin(one: PluginVerdict) -> tuple[str, str, str, str, str]:
-    """Order of plugin names. One plugin may have several verdicts where a name has several tools."""
+    """Order of plugin names; one plugin has several verdicts where a name has several tools."""
     verdict = one.verdict
     return (
         one.plugin, verdict.reason, verdict.code or "", verdict.detail or "", verdict.rule or ""

@@ -28,7 +28,7 @@ class Entries:
             try:
                 provider = Provider.parse(text)
             except ToolsetError:
-                continue  # meant for a provider, and no provider can be called that: it matches nothing
+                continue  # meant for a provider that cannot exist: it matches nothing
             if own_name == "*":
                 self.providers.add(provider)
             else:
