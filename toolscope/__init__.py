@@ -16,6 +16,7 @@ from toolscope.errors import (
     WireError,
 )
 from toolscope.hookspecs import hookimpl
+from toolscope.listings import Listing
 from toolscope.model import (
     HOST,
     MODEL,
@@ -38,7 +39,6 @@ from toolscope.verdicts import (
     Decision,
     Effect,
     Failure,
-    Listing,
     PluginVerdict,
     Verdict,
     ask,

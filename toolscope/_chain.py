@@ -12,12 +12,13 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from toolscope.listings import Answer, Listing
 from toolscope.model import Scope, Tool, ToolCall, Toolset
-from toolscope.verdicts import Answer, Code, Decision, Effect, Listing, PluginVerdict, Verdict, deny
+from toolscope.verdicts import Code, Decision, Effect, PluginVerdict, Verdict, deny
 
 _log = logging.getLogger("toolscope")
 
-_MASK_BY_POSITION: Final = 8
+_MASK_BY_POSITION: Final = 3
 """Below one withheld tool in this many, setting single bytes beats testing every tool."""
 
 
@@ -97,8 +98,11 @@ def _checked(given: object, tools: Toolset) -> dict[Tool, Verdict] | str:
             "filter_tools answered with a key that it was not asked about; the keys are the Tool "
             "objects of this very toolset"
         )
-    # Few distinct objects among many values, so each distinct one is looked at once.
-    for verdict in {id(one): one for one in verdicts.values()}.values():
+    last: object = None
+    for verdict in verdicts.values():
+        if verdict is last:  # one object for many tools, as rules build one verdict per rule
+            continue
+        last = verdict
         if type(verdict) is not Verdict:
             return (
                 f"filter_tools answered a {type(verdict).__name__} for a tool; allowed is deny(...)"

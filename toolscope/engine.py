@@ -11,17 +11,15 @@ from toolscope import _chain
 from toolscope._config import Configuration, read_configuration
 from toolscope._plugins import Assembly, PluginRecord, assemble
 from toolscope.errors import ConfigurationError, RecursionRefused
+from toolscope.listings import Answer, Listing, make_listing
 from toolscope.model import InvalidArguments, Scope, Tool, ToolCall, Toolset
 from toolscope.verdicts import (
-    Answer,
     Decision,
     Effect,
-    Listing,
     Unlisted,
     decide,
     decide_invalid,
     decide_unlisted,
-    make_listing,
 )
 
 __all__ = ["PluginRecord", "PolicyEngine"]

@@ -29,8 +29,9 @@ from typing import Final, TypeAlias
 
 import pluggy
 
+from toolscope.listings import Listing
 from toolscope.model import Agent, Origin, Scope, Tool, ToolCall, Toolset
-from toolscope.verdicts import Decision, Listing, Verdict
+from toolscope.verdicts import Decision, Verdict
 
 __all__ = [
     "PROJECT",

@@ -379,7 +379,7 @@ class Toolset(Sequence[Tool]):
     """Every tool the host could run for a session, in the host's order. Immutable.
 
     Shown, deferred or withheld makes no difference; tools that only carry the run's answer to its
-    end are left out. Engines keep what they computed for a toolset, so keep it too: see `renewed`.
+    end are left out. Engines keep what they computed for a toolset; keep it too: see `renewed`.
 
     Raises:
         ToolsetError: The same provider and own name twice, or something that is no `Tool`.
@@ -406,7 +406,7 @@ class Toolset(Sequence[Tool]):
             self._shared_names = tuple(name for name, group in grouped.items() if len(group) > 1)
         self._by_name = grouped
         self.ones = int.from_bytes(b"\x01" * len(self._tools), "little")
-        """One byte a tool, each 1: the mask of all tools (see `toolscope.verdicts.Answer`)."""
+        """One byte a tool, each 1: the mask of all tools (see `toolscope.listings.Answer`)."""
 
     def by_name(self, name: str) -> tuple[Tool, ...]:
         """The tools with this model-facing name, in order; empty where there is none."""

@@ -17,13 +17,12 @@ class Entries:
 
     def __init__(self, entries: frozenset[str]) -> None:
         self.everything = "*" in entries
-        self.names = set[str]()
         self.providers = set[Provider]()
         self.tools = set[tuple[Provider, str]]()
-        for entry in entries - {"*"}:
-            if not entry.startswith(_PREFIXES):
-                self.names.add(entry)
-                continue
+        # Most entries are plain names, and one look at each is what a new allowlist costs.
+        qualified = [e for e in entries if ("/" in e or ":" in e) and e.startswith(_PREFIXES)]
+        self.names = entries.difference(qualified, "*")
+        for entry in qualified:
             text, _, own_name = entry.partition("/")
             try:
                 provider = Provider.parse(text)

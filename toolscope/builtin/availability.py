@@ -24,7 +24,7 @@ USER_CHATS_ONLY = deny(
 
 @attrs.frozen
 class AvailabilitySettings:
-    """``absent_origin``: how a chat without an origin counts, ``user`` (as #446 says) or ``tool``."""
+    """``absent_origin``: how a chat without an origin counts; ``user`` is #446 read literally."""
 
     absent_origin: Literal["user", "tool"] = "user"
 
