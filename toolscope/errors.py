@@ -6,6 +6,7 @@
     ├── ConfigurationError     a configuration or a plugin's settings are wrong: mend the file
     ├── PluginError            an object is no acceptable plugin: mend the plugin
     ├── ToolsetError           the host's tools contradict each other: mend the host
+    ├── ApprovalError          an approval cannot be read or used: ask again
     ├── ScopeError             a scope is missing or unreadable: show nothing until it is there
     ├── RecursionRefused       a hook asked the engine that is asking it: decide without the engine
     └── WireError              a protocol document is broken: mend the sender
@@ -19,6 +20,7 @@ from difflib import get_close_matches
 import attrs
 
 __all__ = [
+    "ApprovalError",
     "ConfigurationError",
     "Fault",
     "PluginError",
@@ -112,6 +114,10 @@ class PluginError(ToolscopeError):
 
 class ToolsetError(ToolscopeError):
     """The tools of a session contradict each other, or a tool is not well formed."""
+
+
+class ApprovalError(ToolscopeError):
+    """An approval is not well formed, cannot be read, or answers a call that waits for none."""
 
 
 class ScopeError(ToolscopeError):

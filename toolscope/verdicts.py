@@ -1,7 +1,7 @@
 """Verdicts and decisions, and the algorithm that combines them: deny overrides.
 
-A *verdict* is one rule's opinion, a *decision* the outcome for one call. Everything here is pure and total, and no order of the verdicts changes a
-result:
+A *verdict* is one rule's opinion, a *decision* the outcome for one call. Everything here is pure
+and total, and no order of the verdicts changes a result:
 
 ====================================  ==========================================================
 verdicts on a call                    effect
