@@ -12,7 +12,7 @@ from toolscope._config import Configuration, read_configuration
 from toolscope._plugins import Assembly, PluginRecord, assemble
 from toolscope.errors import ConfigurationError, RecursionRefused
 from toolscope.listings import Answer, Listing, make_listing
-from toolscope.model import InvalidArguments, Scope, Tool, ToolCall, Toolset
+from toolscope.model import Approval, InvalidArguments, Scope, Tool, ToolCall, Toolset
 from toolscope.verdicts import (
     Decision,
     Effect,
@@ -191,9 +191,18 @@ class PolicyEngine:
     # ----------------------------------------------------------------------------------------
 
     def on_tool_call(
-        self, call: ToolCall, tools: Toolset, scope: Scope, prefer: str | None = None
+        self,
+        call: ToolCall,
+        tools: Toolset,
+        scope: Scope,
+        prefer: str | None = None,
+        approvals: Sequence[Approval] = (),
     ) -> Decision:
         """The decision on one produced call, taken before anybody is asked to execute it.
+
+        ``approvals`` are answers to asks, and grants: each takes away the asks it answers, and no
+        deny. The engine knows no time and remembers nothing; that an approval is used once, and not
+        after it expired, is the business of `toolscope.calls.CallLedger`.
 
         A rule that answers with an awaitable is at fault here and denies; where such rules may be
         installed, ask with `on_tool_call_async`.
@@ -211,7 +220,7 @@ class PolicyEngine:
                 verdicts, pending = _chain.ask_call(self._call_rules, call, decision, scope)
                 if pending:
                     verdicts += _chain.refuse_pending(pending)
-                decision = decide(call, decision, scope, verdicts)
+                decision = decide(call, decision, scope, verdicts, approvals)
             if self._observers:
                 _chain.tell(self._observers, decision)
         finally:
@@ -219,7 +228,12 @@ class PolicyEngine:
         return decision
 
     async def on_tool_call_async(
-        self, call: ToolCall, tools: Toolset, scope: Scope, prefer: str | None = None
+        self,
+        call: ToolCall,
+        tools: Toolset,
+        scope: Scope,
+        prefer: str | None = None,
+        approvals: Sequence[Approval] = (),
     ) -> Decision:
         """The same decision, with awaitable rules awaited (asyncio or trio).
 
@@ -247,9 +261,11 @@ class PolicyEngine:
                             verdicts += await _chain.await_call(pending, self._timeout)
                         except BaseException:
                             verdicts += _chain.cancelled(pending)
-                            _chain.tell(self._observers, decide(call, tool, scope, verdicts))
+                            _chain.tell(
+                                self._observers, decide(call, tool, scope, verdicts, approvals)
+                            )
                             raise
-                decision = decide(call, tool, scope, verdicts)
+                decision = decide(call, tool, scope, verdicts, approvals)
             if self._observers:
                 _chain.tell(self._observers, decision)
         finally:

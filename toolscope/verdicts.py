@@ -7,18 +7,29 @@ and total, and no order of the verdicts changes a result:
 verdicts on a call                    effect
 ====================================  ==========================================================
 at least one deny                     deny
-no deny, at least one ask             ask where a person can be asked, else deny
-none                                  allow
+no deny, an ask that is not answered  ask where a person can be asked, else deny
+none, or asks that are all answered   allow
 ====================================  ==========================================================
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
 import attrs
 
-from toolscope.model import InvalidArguments, Provider, Scope, Tool, ToolCall
+from toolscope._masking import masked
+from toolscope.model import (
+    Answered,
+    Approval,
+    FrozenDict,
+    InvalidArguments,
+    Provider,
+    Scope,
+    Tool,
+    ToolCall,
+    arguments_digest,
+)
 
 __all__ = [
     "Code",
@@ -31,6 +42,7 @@ __all__ = [
     "ask",
     "decide",
     "decide_invalid",
+    "decide_settled",
     "decide_unlisted",
     "deny",
     "why_unlisted",
@@ -54,13 +66,16 @@ class Code(StrEnum):
     TOOL_DENIED = "tool_denied"
     ARGUMENTS_INVALID = "arguments_invalid"
     APPROVAL_UNAVAILABLE = "approval_unavailable"
+    APPROVAL_REFUSED = "approval_refused"
+    LIMIT_EXCEEDED = "limit_exceeded"
     POLICY_ERROR = "policy_error"
+    CALL_SETTLED = "call_settled"
 
 
 _RESERVED: Final = frozenset({"denied", "cancelled"})
 """Codes that hosts read as a person's cancel."""
 
-_NOT_FINAL: Final = frozenset({Code.POLICY_ERROR, "limit_exceeded"})
+_NOT_FINAL: Final = frozenset({Code.POLICY_ERROR, Code.LIMIT_EXCEEDED})
 
 
 def _effect(value: str) -> Effect:
@@ -143,6 +158,12 @@ class PluginVerdict:
     verdict: Verdict
     error: str | None = None
 
+    @property
+    def key(self) -> Answered:
+        """What an `Approval` names when it answers this ask."""
+        v = self.verdict
+        return Answered(plugin=self.plugin, rule=v.rule, code=v.code, reason=v.reason)
+
 
 # --------------------------------------------------------------------------------------------
 # Decisions
@@ -161,6 +182,16 @@ class Failure:
     attempts: int = 1
     final: bool = True
 
+    def repeated(self, attempts: int) -> "Failure":
+        """This failure for the ``attempts``-th denial of the same tool for the same cause."""
+        if attempts < 2:
+            return self
+        firmer = f" This is denial number {attempts} of this tool for this cause"
+        firmer += ": stop calling it." if attempts > 2 else "."
+        return Failure(
+            code=self.code, message=self.message + firmer, attempts=attempts, final=self.final
+        )
+
 
 @attrs.frozen(kw_only=True, slots=False)
 class Decision:
@@ -168,6 +199,7 @@ class Decision:
 
     ``verdicts`` are those that caused it, ``provider`` is who would execute the call: None when it
     is denied, so that nobody is named as responsible (law L5). ``failure`` is None unless denied.
+    ``approvals`` are those that counted, ``unused_approvals`` says why each of the others did not.
     """
 
     effect: Effect
@@ -177,16 +209,83 @@ class Decision:
     verdicts: tuple[PluginVerdict, ...] = ()
     provider: Provider | None = None
     failure: Failure | None = None
+    approvals: tuple[Approval, ...] = ()
+    unused_approvals: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[PluginVerdict, ...]:
         """The verdicts that stand for a plugin's fault."""
         return tuple(verdict for verdict in self.verdicts if verdict.error is not None)
 
+    def record(
+        self,
+        *,
+        arguments: Callable[[FrozenDict], Any] | None = None,
+        seconds: float | None = None,
+    ) -> dict[str, Any]:
+        """One JSON-ready structure for the decision log; secrets are masked at every depth.
 
-def decide(call: ToolCall, tool: Tool, scope: Scope, verdicts: Sequence[PluginVerdict]) -> Decision:
-    """Combines the verdicts of ``on_tool_call`` on a call of a listed tool: deny overrides ask."""
-    if not verdicts:
+        Of the arguments it holds a digest; their values only as far as ``arguments`` (a redactor)
+        returns them. ``seconds`` is how long the decision took. Absent parts are left out.
+        """
+        call, failure, scope = self.call, self.failure, self.scope
+        record: dict[str, Any] = {
+            "schema": 1,
+            "chat": call.chat,
+            "call_id": call.id,
+            "via": call.via,
+            "name": call.name,
+            "tool": None if self.tool is None else self.tool.identity,
+            "effect": self.effect.value,
+            "provider": None if self.provider is None else str(self.provider),
+            "code": None if failure is None else str(failure.code),
+            "message": None if failure is None else failure.message,
+            "attempts": None if failure is None else failure.attempts,
+            "verdicts": [
+                _present(
+                    plugin=one.plugin,
+                    rule=one.verdict.rule,
+                    effect=one.verdict.effect.value,
+                    code=one.verdict.code and str(one.verdict.code),
+                    reason=one.verdict.reason,
+                    detail=one.verdict.detail,
+                    error=one.error,
+                )
+                for one in self.verdicts
+            ],
+            "approvals": [
+                _present(by=one.by, at=one.at, reach=one.reach.value, call_id=one.call_id)
+                for one in self.approvals
+            ],
+            "unused_approvals": list(self.unused_approvals),
+            "scope": scope.to_json(),
+            "arguments_digest": None
+            if isinstance(call.arguments, InvalidArguments)
+            else arguments_digest(call.arguments),
+            "arguments": None if arguments is None else arguments(call.arguments),
+            "seconds": seconds,
+        }
+        recorded: dict[str, Any] = masked(_present(**record))
+        return recorded
+
+
+def _present(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def decide(
+    call: ToolCall,
+    tool: Tool,
+    scope: Scope,
+    verdicts: Sequence[PluginVerdict],
+    approvals: Sequence[Approval] = (),
+) -> Decision:
+    """Combines the verdicts of ``on_tool_call`` on a call of a listed tool: deny overrides ask.
+
+    An approval takes away the asks that it answers, and no deny. A person's refusal of this very
+    call is a deny.
+    """
+    if not verdicts and not approvals:
         return Decision(
             effect=Effect.ALLOW, call=call, tool=tool, scope=scope, provider=tool.provider
         )
@@ -195,6 +294,27 @@ def decide(call: ToolCall, tool: Tool, scope: Scope, verdicts: Sequence[PluginVe
     if denies:
         return _denied(call, tool, scope, denies, _failure(call.name, denies, Code.TOOL_DENIED))
     asks = tuple(in_order)
+    used: tuple[Approval, ...] = ()
+    unused: tuple[str, ...] = ()
+    if approvals:
+        used, unused = _fitting(call, tool, scope, asks, approvals)
+        refusals = [approval for approval in used if not approval.allow]
+        if refusals:
+            said = [approval.reason for approval in refusals if approval.reason]
+            refused = Code.APPROVAL_REFUSED
+            failure = Failure(code=refused, message=_message(refused, call.name, said))
+            return _denied(call, tool, scope, asks, failure, tuple(refusals), unused)
+        asks = tuple(one for one in asks if not any(_answers(a, one) for a in used))
+    if not asks:
+        return Decision(
+            effect=Effect.ALLOW,
+            call=call,
+            tool=tool,
+            scope=scope,
+            provider=tool.provider,
+            approvals=used,
+            unused_approvals=unused,
+        )
     if scope.can_ask:
         return Decision(
             effect=Effect.ASK,
@@ -203,10 +323,43 @@ def decide(call: ToolCall, tool: Tool, scope: Scope, verdicts: Sequence[PluginVe
             scope=scope,
             verdicts=asks,
             provider=tool.provider,
+            approvals=used,
+            unused_approvals=unused,
         )
     message = _message(Code.APPROVAL_UNAVAILABLE, call.name, [one.verdict.reason for one in asks])
     failure = Failure(code=Code.APPROVAL_UNAVAILABLE, message=message)
-    return _denied(call, tool, scope, asks, failure)
+    return _denied(call, tool, scope, asks, failure, used, unused)
+
+
+def _answers(approval: Approval, ask: PluginVerdict) -> bool:
+    return approval.answers is None or ask.key in approval.answers
+
+
+def _fitting(
+    call: ToolCall,
+    tool: Tool,
+    scope: Scope,
+    asks: Sequence[PluginVerdict],
+    approvals: Sequence[Approval],
+) -> tuple[tuple[Approval, ...], tuple[str, ...]]:
+    """The approvals that count for this call, and why each of the others does not."""
+    used: dict[Approval, None] = {}
+    unused: list[str] = []
+    for approval in approvals:
+        why = approval.mismatch(call, tool, scope)
+        if why is None and approval.allow and not any(_answers(approval, ask) for ask in asks):
+            why = "it answers none of the asks on this call"
+        if why is None:
+            used[approval] = None
+        else:
+            unused.append(f"an approval was not used: {why}")
+    return tuple(used), tuple(unused)
+
+
+def decide_settled(call: ToolCall, tool: Tool | None, scope: Scope) -> Decision:
+    """Denies a call whose id was answered before: each (chat, call id) runs once (law L6)."""
+    message = _message(Code.CALL_SETTLED, call.name, ())
+    return _denied(call, tool, scope, (), Failure(code=Code.CALL_SETTLED, message=message))
 
 
 def decide_invalid(
@@ -274,9 +427,18 @@ def _denied(
     scope: Scope,
     verdicts: tuple[PluginVerdict, ...],
     failure: Failure,
+    approvals: tuple[Approval, ...] = (),
+    unused: tuple[str, ...] = (),
 ) -> Decision:
     return Decision(
-        effect=Effect.DENY, call=call, tool=tool, scope=scope, verdicts=verdicts, failure=failure
+        effect=Effect.DENY,
+        call=call,
+        tool=tool,
+        scope=scope,
+        verdicts=verdicts,
+        failure=failure,
+        approvals=approvals,
+        unused_approvals=unused,
     )
 
 
@@ -305,6 +467,8 @@ _OPENINGS: Final[Mapping[str, str]] = {
     Code.ARGUMENTS_INVALID: "The arguments of this call of {name} are invalid",
     Code.APPROVAL_UNAVAILABLE: "This call of {name} needs a person's approval, and nobody can be "
     "asked in this chat",
+    Code.APPROVAL_REFUSED: "A person refused this call of {name}",
+    Code.CALL_SETTLED: "This call of {name} was answered before, and no call runs twice",
     Code.POLICY_ERROR: "The policy failed to decide about {name}, so the call was not run",
 }
 _LONGEST_NAME: Final = 100
