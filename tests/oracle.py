@@ -16,7 +16,13 @@ LIST_ANSWERS = ("nothing", "deny", "ask", "raise", "wrong")
 CALL_ANSWERS = ("nothing", "ask", "deny", "raise", "wrong", "hang")
 
 # What an answer amounts to. In a listing only a deny is an answer, so an ask is a fault there.
-_LISTED_AS = {"nothing": "allow", "deny": "deny", "ask": "fault", "raise": "fault", "wrong": "fault"}
+_LISTED_AS = {
+    "nothing": "allow",
+    "deny": "deny",
+    "ask": "fault",
+    "raise": "fault",
+    "wrong": "fault",
+}
 _CALLED_AS = {
     "nothing": "allow",
     "ask": "ask",
@@ -48,8 +54,7 @@ def allowlisted(tool: Mapping[str, Any], tools: frozenset[str] | None) -> bool:
         if entry == "*":
             return True
         head, slash, tail = entry.partition("/")
-        is_provider = head in ("host", "model") or head.startswith(("client:", "mcp:"))
-        if slash and is_provider:
+        if head.startswith(("client:", "mcp:")) or (slash and head in ("host", "model")):
             if head == provider and tail in ("*", own):
                 return True
         elif entry == tool["name"]:
@@ -70,9 +75,7 @@ def judge(
     `named` holds the plugins whose verdicts count for the code (or that ask).
     """
     denies = set()
-    if not available(
-        tool["availability"], tool_chat=in_tool_chat(chat["origin"], absent_origin)
-    ):
+    if not available(tool["availability"], tool_chat=in_tool_chat(chat["origin"], absent_origin)):
         denies.add("availability")
     if not allowlisted(tool, chat["tools"]):
         denies.add("allowlist")
@@ -134,16 +137,9 @@ def route(survivors: Sequence[Mapping[str, Any]], prefer: str | None) -> dict[st
         offers = [i for i, tool in enumerate(survivors) if tool["name"] == name]
         ordered = [i for i in offers if _ranked(survivors[i])]
         unordered = [i for i in offers if not _ranked(survivors[i])]
-        winner = ordered[:0]
-        if ordered:
-
-            def rank(i: int) -> tuple[int, int]:
-                provider = survivors[i]["provider"]
-                if provider == "host":
-                    return (0, i)
-                return (1 if provider == f"client:{prefer}" else 2, i)
-
-            winner = [min(ordered, key=rank)]
+        owner = min(((_rank(survivors[i], prefer), i) for i in ordered), default=(0, -1))[1]
+        # A provider that offers two tools of one name keeps both: they collide.
+        winner = [i for i in ordered if survivors[i]["provider"] == survivors[owner]["provider"]]
         left = sorted(winner + unordered)
         listed += left
         shadowed += [i for i in ordered if i not in winner]
@@ -154,6 +150,12 @@ def route(survivors: Sequence[Mapping[str, Any]], prefer: str | None) -> dict[st
         "shadowed": sorted(shadowed),
         "collisions": sorted(collisions),
     }
+
+
+def _rank(tool: Mapping[str, Any], prefer: str | None) -> int:
+    if tool["provider"] == "host":
+        return 0
+    return 1 if tool["provider"] == f"client:{prefer}" else 2
 
 
 def _ranked(tool: Mapping[str, Any]) -> bool:
