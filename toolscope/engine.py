@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from toolscope import _chain
 from toolscope._config import Configuration, read_configuration
@@ -32,7 +31,7 @@ _asking: ContextVar[tuple["PolicyEngine", ...]] = ContextVar("toolscope_asking",
 
 
 class _Memo:
-    """What an engine knows of one toolset. Dropped with the toolset."""
+    """What an engine knows of one toolset, held by the toolset and dropped with it."""
 
     __slots__ = ("answers", "listings")
 
@@ -99,7 +98,6 @@ class PolicyEngine:
         self._list_rules = assembly.hooks.list_rules
         self._call_rules = assembly.hooks.call_rules
         self._observers = assembly.hooks.observers
-        self._memos: WeakKeyDictionary[Toolset, _Memo] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     @property
@@ -137,7 +135,7 @@ class PolicyEngine:
     ) -> Listing:
         if type(tools) is not Toolset:
             raise TypeError(f"tools is a {type(tools).__name__}; make a Toolset of them")
-        memo = self._memos.get(tools)
+        memo: _Memo | None = tools.memos.get(self)
         if memo is not None:
             known = memo.listings.get((scope, prefer))
             if known is not None:
@@ -145,7 +143,7 @@ class PolicyEngine:
         if type(scope) is not Scope:
             raise TypeError(f"scope is a {type(scope).__name__}, not a Scope")
         with self._lock:
-            memo = self._memos.setdefault(tools, _Memo())
+            memo = tools.memos.setdefault(self, _Memo())
         _asking.set((*asking, self))
         try:
             answers = tuple(

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Never, Self, overload
+from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -294,7 +295,15 @@ class Toolset(Sequence[Tool]):
         ToolsetError: The same provider and own name twice, or something that is no `Tool`.
     """
 
-    __slots__ = ("__weakref__", "_by_name", "_positions", "_shared_names", "_tools", "ones")
+    __slots__ = (
+        "__weakref__",
+        "_by_name",
+        "_positions",
+        "_shared_names",
+        "_tools",
+        "memos",
+        "ones",
+    )
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools = tuple(tools)
@@ -316,6 +325,9 @@ class Toolset(Sequence[Tool]):
         self._by_name = grouped
         self.ones = int.from_bytes(b"\x01" * len(self._tools), "little")
         """One byte a tool, each 1: the mask of all tools (see `toolscope.listings.Answer`)."""
+        self.memos: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        """What engines know of this toolset, by engine. Kept here so that it goes with it: a
+        listing refers to its toolset, and a memo in the engine would keep both for ever."""
 
     def by_name(self, name: str) -> tuple[Tool, ...]:
         """The tools with this model-facing name, in order; empty where there is none."""
