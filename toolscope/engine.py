@@ -113,6 +113,13 @@ class PolicyEngine:
         """
         return self._again()
 
+    def tell(self, decision: Decision) -> None:
+        """Tells the observers of a decision that was made without a rule being asked again.
+
+        `toolscope.calls.CallLedger` does, when it denies a call that is settled.
+        """
+        _chain.tell(self._observers, decision)
+
     # ----------------------------------------------------------------------------------------
     # Question 1: which tools may be shown?
     # ----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
     ├── PluginError            an object is no acceptable plugin: mend the plugin
     ├── ToolsetError           the host's tools contradict each other: mend the host
     ├── ApprovalError          an approval cannot be read or used: ask again
+    ├── LedgerError            a saved ledger or a store cannot be used: treat its calls as settled
     ├── ScopeError             a scope is missing or unreadable: show nothing until it is there
     ├── RecursionRefused       a hook asked the engine that is asking it: decide without the engine
     └── WireError              a protocol document is broken: mend the sender
@@ -23,6 +24,7 @@ __all__ = [
     "ApprovalError",
     "ConfigurationError",
     "Fault",
+    "LedgerError",
     "PluginError",
     "RecursionRefused",
     "ScopeError",
@@ -118,6 +120,10 @@ class ToolsetError(ToolscopeError):
 
 class ApprovalError(ToolscopeError):
     """An approval is not well formed, cannot be read, or answers a call that waits for none."""
+
+
+class LedgerError(ToolscopeError):
+    """What a ledger remembers cannot be read or kept. No call was permitted on its account."""
 
 
 class ScopeError(ToolscopeError):

@@ -45,6 +45,7 @@ __all__ = [
     "decide_settled",
     "decide_unlisted",
     "deny",
+    "refusal",
     "why_unlisted",
 ]
 
@@ -301,8 +302,7 @@ def decide(
         refusals = [approval for approval in used if not approval.allow]
         if refusals:
             said = [approval.reason for approval in refusals if approval.reason]
-            refused = Code.APPROVAL_REFUSED
-            failure = Failure(code=refused, message=_message(refused, call.name, said))
+            failure = refusal(call.name, said)
             return _denied(call, tool, scope, asks, failure, tuple(refusals), unused)
         asks = tuple(one for one in asks if not any(_answers(a, one) for a in used))
     if not asks:
@@ -354,6 +354,12 @@ def _fitting(
         else:
             unused.append(f"an approval was not used: {why}")
     return tuple(used), tuple(unused)
+
+
+def refusal(name: str, reasons: Iterable[str]) -> Failure:
+    """The failure of a call that a person refused, with what the person said."""
+    message = _message(Code.APPROVAL_REFUSED, name, reasons)
+    return Failure(code=Code.APPROVAL_REFUSED, message=message)
 
 
 def decide_settled(call: ToolCall, tool: Tool | None, scope: Scope) -> Decision:
