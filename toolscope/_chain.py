@@ -93,7 +93,8 @@ def _checked(given: object, tools: Toolset) -> dict[Tool, Verdict] | str:
     verdicts: dict[Tool, Verdict] = dict(given)
     if not verdicts:
         return verdicts
-    if not verdicts.keys() <= tools.positions.keys():
+    # The types first: a stranger's key could claim to equal a tool, and change its mind later.
+    if set(map(type, verdicts)) != {Tool} or not verdicts.keys() <= tools.positions.keys():
         return (
             "filter_tools answered with a key that it was not asked about; the keys are the Tool "
             "objects of this very toolset"
@@ -107,6 +108,7 @@ def _checked(given: object, tools: Toolset) -> dict[Tool, Verdict] | str:
             return (
                 f"filter_tools answered a {type(verdict).__name__} for a tool; allowed is deny(...)"
             )
+        attrs.validate(verdict)  # one that was made or changed behind attrs' back raises
         if verdict.effect is not Effect.DENY:
             return "filter_tools answered an ask for a tool; asks belong into on_tool_call"
     return verdicts
@@ -170,19 +172,19 @@ def ask_call(
                 continue
             if type(given) is not Verdict and inspect.isawaitable(given):
                 pending.append((rule, given))
-                continue
+            else:
+                verdicts.append(_verdict(rule.plugin, given))
         except Exception as error:  # noqa: BLE001  (a rule may raise anything; it denies: law L4)
             verdicts.append(_fault(rule.plugin, _described(error)))
-            continue
         except BaseException:
             close(pending)
             raise
-        verdicts.append(_verdict(rule.plugin, given))
     return verdicts, pending
 
 
 def _verdict(plugin: str, given: object) -> PluginVerdict:
     if type(given) is Verdict:
+        attrs.validate(given)  # one that was made or changed behind attrs' back raises
         return PluginVerdict(plugin=plugin, verdict=given)
     _dispose(given)
     return _fault(
@@ -203,7 +205,6 @@ async def await_call(pending: Sequence[Pending], seconds: float) -> list[PluginV
     import anyio
 
     answered: dict[int, PluginVerdict | None] = {}
-    started = 0
     try:
         with anyio.move_on_after(seconds) as deadline:
             async with anyio.create_task_group() as group:
@@ -220,14 +221,20 @@ async def await_call(pending: Sequence[Pending], seconds: float) -> list[PluginV
 
                 for place, (rule, awaitable) in enumerate(pending):
                     group.start_soon(one, place, rule, awaitable)
-                    started += 1
+    except BaseExceptionGroup as several:
+        if len(several.exceptions) > 1:
+            raise
+        # What is no Exception passes through as itself, as it does from a sync rule.
+        raise several.exceptions[0] from None
     finally:
         # What the task group never came to run would warn that it was never awaited.
         close([pending[place] for place in range(len(pending)) if place not in answered])
+    late = f"on_tool_call did not answer within {seconds} s"
+    error = late if deadline.cancel_called else "on_tool_call cancelled itself and did not answer"
     verdicts = []
     for place, (rule, _) in enumerate(pending):
         if place not in answered:
-            verdicts.append(_fault(rule.plugin, f"on_tool_call did not answer within {seconds} s"))
+            verdicts.append(_fault(rule.plugin, error))
         elif (verdict := answered[place]) is not None:
             verdicts.append(verdict)
     return verdicts
@@ -240,15 +247,14 @@ def close(pending: Sequence[Pending]) -> None:
 
 
 def _dispose(given: object) -> None:
-    """Closes a coroutine or generator and cancels a future, so that none is left waiting."""
-    end = getattr(given, "close", None) if inspect.iscoroutine(given) else None
-    if end is None:
-        end = getattr(given, "cancel", None) if inspect.isawaitable(given) else None
-    if callable(end):
-        try:
-            end()
-        except Exception:  # noqa: BLE001  (a ``finally`` inside the coroutine is plugin code)
-            _log.warning("a rule's awaitable could not be closed", exc_info=True)
+    """Closes a coroutine and cancels a future, so that none is left waiting."""
+    try:
+        if inspect.iscoroutine(given):
+            given.close()
+        elif inspect.isawaitable(given) and callable(cancel := getattr(given, "cancel", None)):
+            cancel()
+    except Exception:  # noqa: BLE001  (a ``finally`` inside it, or its attribute, is plugin code)
+        _log.warning("a rule's awaitable could not be closed", exc_info=True)
 
 
 def cancelled(rules: Sequence[Pending]) -> list[PluginVerdict]:
