@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import compress
 from types import MappingProxyType
-from typing import Final, overload
+from typing import Final, Never, overload
 
 import attrs
 
 from toolscope.model import Provider, ProviderKind, Scope, Tool, Toolset
+from toolscope.requests import ListingDiff, RequestCheck, check_request, diff
 from toolscope.verdicts import PluginVerdict, Unlisted, Verdict, why_unlisted
 
 __all__ = ["Answer", "Listing", "make_listing"]
@@ -44,6 +45,14 @@ class Listing(Sequence[Tool]):
             that names no provider is denied.
     """
 
+    toolset: Toolset
+    scope: Scope
+    shadowed: frozenset[Tool]
+    collisions: Mapping[str, tuple[Tool, ...]]
+    _answers: tuple[Answer, ...]
+    _tools: tuple[Tool, ...]
+    _found: dict[tuple[str, Provider | None], Tool | Unlisted]
+
     def __init__(
         self,
         *,
@@ -54,13 +63,21 @@ class Listing(Sequence[Tool]):
         shadowed: frozenset[Tool],
         collisions: Mapping[str, tuple[Tool, ...]],
     ) -> None:
-        self.toolset = toolset
-        self.scope = scope
-        self.shadowed = shadowed
-        self.collisions = collisions
-        self._answers = answers
-        self._tools = tools
-        self._found: dict[tuple[str, Provider | None], Tool | Unlisted] = {}
+        # An engine hands one listing to everybody who asks, observers included.
+        vars(self).update(
+            toolset=toolset,
+            scope=scope,
+            shadowed=shadowed,
+            collisions=collisions,
+            _answers=answers,
+            _tools=tools,
+            _found={},
+        )
+
+    def __setattr__(self, name: str, value: object) -> Never:
+        raise AttributeError("a Listing cannot be changed")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
 
     def verdicts(self, tool: Tool) -> tuple[PluginVerdict, ...]:
         """Who withholds this tool and why, in order of plugin names; empty where nobody does."""
@@ -101,6 +118,27 @@ class Listing(Sequence[Tool]):
             if candidates:
                 self._found[key] = found
         return found
+
+    def check_request(
+        self,
+        *,
+        tool_choice: str | None = None,
+        history_tool_names: Iterable[str] = (),
+        needs_tools: bool = False,
+    ) -> RequestCheck:
+        """Looks at a model request before it is sent with this listing.
+
+        ``tool_choice`` is ``auto``, ``none``, ``required``, ``any`` or the name of a tool that the
+        request forces; ``history_tool_names`` are the tools that its history calls. With
+        ``needs_tools`` the provider refuses a request without a tool section. Strict providers
+        refuse what is found here, so the check says what to send instead.
+        """
+        names = frozenset(tool.name for tool in self._tools)
+        return check_request(names, tool_choice, history_tool_names, needs_tools)
+
+    def diff(self, other: "Listing") -> ListingDiff:
+        """What changed from here to ``other``: why a prompt cache broke. Falsy = nothing."""
+        return diff(self._tools, other)
 
     @overload
     def __getitem__(self, index: int) -> Tool: ...
