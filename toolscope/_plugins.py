@@ -279,7 +279,13 @@ def _checked(name: str, plugin: object, attribute: str, options: Mapping[str, An
         raise PluginError(
             name, f"{attribute!r} is async; {hook} is sync (on_tool_call may be async)"
         )
-    for parameter in inspect.signature(function).parameters.values():
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError as error:
+        raise PluginError(
+            name, f"{attribute!r} cannot be called ({error}); a method takes 'self' first"
+        ) from error
+    for parameter in parameters:
         if parameter.default is not parameter.empty:
             raise PluginError(
                 name,

@@ -48,7 +48,7 @@ def _arguments(value: object) -> FrozenDict:
         if not isinstance(value, Mapping):
             return InvalidArguments("they are no JSON object")
         frozen: FrozenDict = freeze(value)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, UnicodeDecodeError):
         return InvalidArguments("they are no JSON")
     except RecursionError:
         return InvalidArguments(f"nested deeper than {MAX_DEPTH} levels")

@@ -227,6 +227,8 @@ class Scope:
                 f"the saved scope has schema {top.get('schema')!r}; this version reads "
                 f"{_SCOPE_SCHEMA}"
             )
+        if lost := sorted({"can_ask", "ancestry", "attributes"} - top.keys()):
+            raise ScopeError(f"the saved scope lacks {lost}; it was not saved whole")
         agent = None
         if "agent" in top:
             members = _members(top["agent"], "its agent", frozenset({"name", "tools"}))
@@ -235,8 +237,10 @@ class Scope:
                 raise ScopeError("the saved scope's agent has tools that are no array")
             if not isinstance(members.get("name"), str):
                 raise ScopeError("the saved scope's agent has no name")
+            if not all(isinstance(entry, str) for entry in tools or ()):
+                raise ScopeError("the saved scope's agent has a tool that is no text")
             agent = Agent(name=members["name"], tools=tools)
-        rows = top.get("ancestry", ())
+        rows = top["ancestry"]
         if not isinstance(rows, (list, tuple)):
             raise ScopeError("the saved scope has an ancestry that is no array")
         try:
@@ -244,7 +248,7 @@ class Scope:
                 origin=_present(top, "origin"),
                 agent=agent,
                 ancestry=tuple(_ancestor_from_json(row) for row in rows),
-                can_ask=top.get("can_ask", False),
+                can_ask=top["can_ask"],
                 subject=_present(top, "subject"),
                 attributes=_attributes_from_json(top),
             )
@@ -281,7 +285,9 @@ def _attributes_to_json(attributes: FrozenDict) -> dict[str, str | list[str]]:
 
 
 def _attributes_from_json(members: Mapping[str, Any]) -> Mapping[str, Any]:
-    attributes: Mapping[str, Any] = _present(members, "attributes") or {}
+    if not isinstance(members.get("attributes"), Mapping):
+        raise ScopeError("the saved scope has attributes that are missing or no JSON object")
+    attributes: Mapping[str, Any] = members["attributes"]
     return attributes
 
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from toolscope._frozen import FrozenDict, canonical_json, freeze
+from toolscope._frozen import FrozenDict, FrozenList, canonical_json, freeze
 from toolscope.errors import ToolsetError
 
 
@@ -122,15 +122,20 @@ def _freeze_optional_mapping(value: Mapping[str, Any] | None) -> FrozenDict | No
     return frozen
 
 
+def _hint(instance: object, attribute: "attrs.Attribute[bool]", value: object) -> None:
+    if type(value) is not bool:
+        raise ToolsetError(f"the hint {attribute.name} is {value!r}; allowed are True and False")
+
+
 @attrs.frozen(kw_only=True)
 class Annotations:
     """A provider's hints about its tool; absent = the worst case (AHP ``ToolAnnotations``)."""
 
     title: str | None = None
-    read_only: bool = False
-    destructive: bool = True
-    idempotent: bool = False
-    open_world: bool = True
+    read_only: bool = attrs.field(default=False, validator=_hint)
+    destructive: bool = attrs.field(default=True, validator=_hint)
+    idempotent: bool = attrs.field(default=False, validator=_hint)
+    open_world: bool = attrs.field(default=True, validator=_hint)
 
 
 _NO_ANNOTATIONS: Final = Annotations()
@@ -266,7 +271,7 @@ class Tool:
     def same_to_rules(self, other: "Tool") -> bool:
         """Whether no rule could tell the two tools apart; ``source`` does not count."""
         return self is other or all(
-            getattr(self, name) == getattr(other, name) for name in _SEEN_BY_RULES
+            _same(getattr(self, name), getattr(other, name)) for name in _SEEN_BY_RULES
         )
 
     def __copy__(self) -> Self:
@@ -277,6 +282,23 @@ class Tool:
 
     def __reduce__(self) -> Never:
         raise TypeError("a Tool does not leave its process; send its JSON and read it there")
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two parts of a tool are the same to every reader."""
+    return one is other or (one == other and _same_types(one, other))
+
+
+def _same_types(one: Any, other: Any) -> bool:
+    """Whether values that are equal are also the same JSON: ``1 == True == 1.0``, to Python."""
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind is FrozenDict:
+        return all(type(v) is str or _same_types(v, other[key]) for key, v in one.items())
+    if kind is FrozenList:
+        return all(type(v) is str or _same_types(v, o) for v, o in zip(one, other, strict=True))
+    return True
 
 
 _SEEN_BY_RULES: Final = (
