@@ -110,7 +110,9 @@ class PolicyEngine:
 
         Raises:
             ConfigurationError: The source cannot be used any more. Keep this engine.
+            RecursionRefused: It was called by a hook of this engine.
         """
+        self._refuse_recursion()
         return self._again()
 
     def tell(self, decision: Decision) -> None:
@@ -280,6 +282,8 @@ class PolicyEngine:
 
 def _before_rules(call: ToolCall, listing: Listing, scope: Scope) -> Decision | Tool:
     """The denial of a call that no rule is asked about, else the listed tool that it is about."""
+    if not isinstance(call, ToolCall):
+        raise TypeError(f"call is a {type(call).__name__}, not a ToolCall")
     found = listing.lookup(call.name, call.provider)
     if isinstance(found, Unlisted):
         return decide_unlisted(call, found, scope)

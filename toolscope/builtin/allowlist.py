@@ -66,9 +66,13 @@ class AllowlistPlugin:
         }
 
 
+_LONGEST_NAME = 100
+
+
 def _not_listed(agent: str) -> Verdict:
+    shown = agent if len(agent) <= _LONGEST_NAME else f"{agent[:_LONGEST_NAME]}..."
     return deny(
-        f"it is not among the tools of the agent '{agent}'; use the tools this agent has, or leave "
+        f"it is not among the tools of the agent '{shown}'; use the tools this agent has, or leave "
         "the task to another agent",
         rule="agent.tools",
     )
