@@ -1,0 +1,241 @@
+"""Takes a shell line apart into the single commands that it would run.
+
+The grammar is that of bash, read by tree-sitter. Only what is certain counts as certain: a line
+that the grammar cannot read gives no commands at all, and everything beyond plain commands joined
+by ``;``, ``&&``, ``||``, ``|`` and newlines marks the line as one that no allow may cover.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+import attrs
+import tree_sitter
+import tree_sitter_bash
+
+__all__ = ["LONGEST_LINE", "Line", "Words", "all_runs", "base_name", "read_line"]
+
+LONGEST_LINE: Final = 65_536
+"""How many bytes a line may have; a longer one cannot be taken apart."""
+_MOST_SHELLS: Final = 8
+"""How deep ``sh -c`` may nest."""
+
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "rbash"})
+_RUNNERS: Final = frozenset(
+    {
+        "sudo", "doas", "su", "env", "nice", "ionice", "chrt", "nohup", "setsid", "stdbuf",
+        "time", "timeout", "xargs", "parallel", "command", "builtin", "exec", "eval", "watch",
+        "strace", "ltrace", "unbuffer", "script", "flock", "chroot", "unshare", "nsenter",
+        "busybox", "runuser", "coproc", "ssh",
+    }
+)  # fmt: skip
+"""Programs that run another one, which their words name. (``find`` does so behind ``-exec``.)"""
+_LINE_READERS: Final = frozenset({"eval", "watch", "parallel", "ssh"})
+"""Runners whose words are a shell line once more."""
+_FIND_RUNS: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_MOST_WORDS: Final = 64
+"""How many words of a runner are looked at; what a longer one runs is unknown."""
+_UNKNOWN: Final = (None,)
+
+Words: TypeAlias = tuple[str | None, ...]
+"""The words of one command, the program first. None stands for a word that only the shell could
+tell: a variable, a substitution, a glob."""
+
+
+@attrs.frozen
+class Line:
+    """A line taken apart into its commands.
+
+    ``plain`` says that the commands alone tell what the line does: it sets no variable, writes no
+    file by redirection, and defines nothing. ``shells`` are the ``sh -c TEXT`` commands whose text
+    was taken apart in their place.
+    """
+
+    commands: tuple[Words, ...]
+    plain: bool
+    shells: tuple[Words, ...] = ()
+
+
+def all_runs(line: Line) -> Iterator[Words]:
+    """Every command that the line might run, also through another one (``sudo rm``, ``find``)."""
+    for words in (*line.commands, *line.shells):
+        yield from _runs(words, 0)
+
+
+def _runs(words: Words, depth: int) -> Iterator[Words]:
+    yield words
+    program = base_name(words[0]) if words else None
+    if program not in _RUNNERS and program not in _SHELLS and program != "find":
+        return
+    if len(words) > _MOST_WORDS or depth > _MOST_SHELLS:
+        yield _UNKNOWN
+        return
+    if program in _SHELLS and all(word and word.startswith("-") for word in words[1:]):
+        yield _UNKNOWN  # it reads its commands from a pipe
+    for place, word in enumerate(words[1:], 1):
+        before = words[place - 1]
+        if (program in _RUNNERS) or (program == "find" and before in _FIND_RUNS):
+            yield words[place:]
+        if program in _LINE_READERS or _gives_line(before):
+            line = None if word is None else read_line(word)
+            if line is None:
+                yield _UNKNOWN
+                continue
+            for inner in line.commands:
+                yield from _runs(inner, depth + 1)
+
+
+def _gives_line(option: str | None) -> bool:
+    """Whether the word after this one is a shell line: ``-c``, ``-lc``."""
+    return option is not None and re.fullmatch(r"-[a-zA-Z]*c", option) is not None
+
+
+def base_name(program: str | None) -> str | None:
+    """The program without its folder, case folded; None stays None."""
+    return None if program is None else program.rpartition("/")[2].casefold()
+
+
+@lru_cache(maxsize=64)
+def read_line(text: str) -> Line | None:
+    """The commands of a shell line; None where it cannot be taken apart."""
+    return _read(text, 0)
+
+
+_LANGUAGE: Final = tree_sitter.Language(tree_sitter_bash.language())
+
+_PLAIN_NODES: Final = frozenset(
+    {
+        "program", "list", "pipeline", "command", "command_name", "word", "string",
+        "string_content", "raw_string", "number", "concatenation", "comment", "subshell",
+        "compound_statement", "negated_command", "simple_expansion", "variable_name",
+        "special_variable_name", "command_substitution", "redirected_statement", "file_redirect",
+        "file_descriptor",
+    }
+)  # fmt: skip
+_JOINED: Final = re.compile(r"\S\\\n")
+"""Two halves of a word joined across lines, which the grammar takes for two words."""
+_HARMLESS_TARGETS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+
+
+def _read(text: str, depth: int) -> Line | None:
+    if depth > _MOST_SHELLS:
+        return None
+    try:
+        source = text.encode()
+    except UnicodeEncodeError:  # a lone surrogate, which no shell could be given
+        return None
+    if len(source) > LONGEST_LINE or b"\0" in source or _JOINED.search(text):
+        return None
+    root = tree_sitter.Parser(_LANGUAGE).parse(source).root_node
+    if root.has_error:
+        return None
+    # What the grammar takes for a space and bash does not would part words in another way.
+    plain = not any(ord(c) < 0x20 and c not in "\t\n" for c in text) and not any(
+        c.isspace() and c not in " \t\n" for c in text
+    )
+    commands: list[Words] = []
+    shells: list[Words] = []
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if node.is_missing:
+            return None
+        pending.extend(reversed(node.named_children))
+        if node.type not in _PLAIN_NODES or (node.type == "file_redirect" and _writes(node)):
+            plain = False
+        if node.type in ("command", "declaration_command", "unset_command", "test_command"):
+            words = _words(node)
+            inner = _inner_text(words)
+            if inner is None:
+                commands.append(words)
+                continue
+            within = _read(inner, depth + 1)
+            if within is None:
+                return None
+            commands += within.commands
+            shells += (words, *within.shells)
+            plain = plain and within.plain
+    return Line(tuple(commands), plain, tuple(shells))
+
+
+def _writes(redirect: tree_sitter.Node) -> bool:
+    """Whether a redirection may write a file (``2>&1``, ``>/dev/null`` and ``<`` do not)."""
+    operators = {child.type for child in redirect.children if not child.is_named}
+    target = redirect.child_by_field_name("destination")
+    if operators <= {"<", "<&"} or target is None:
+        return False
+    value = _value(target)
+    if operators <= {">&"} and value is not None and value.isdigit():
+        return False
+    return value not in _HARMLESS_TARGETS
+
+
+def _words(command: tree_sitter.Node) -> Words:
+    if command.type != "command":
+        first = command.children[0].text or b""
+        rest = [_value(child) for child in command.named_children]
+        return (first.decode(), *rest)
+    words: list[str | None] = []
+    for child in command.named_children:
+        if child.type == "command_name":
+            words.append(_value(child.named_children[0]) if child.named_children else None)
+        elif child.type not in _NO_WORDS:
+            words.append(_value(child))
+    if words and words[0] is not None and not _PLAIN_PROGRAM.issuperset(words[0]):
+        words[0] = None
+    return tuple(words)
+
+
+_GLOB: Final = re.compile(r"[*?\[{]|^~")
+_NO_WORDS: Final = frozenset(
+    {"variable_assignment", "file_redirect", "heredoc_redirect", "herestring_redirect", "comment"}
+)
+_PLAIN_PROGRAM: Final = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+:@%,"
+)
+"""What the name of a program may hold to be certain: no glob, no tilde, no brace."""
+
+
+def _inner_text(words: Words) -> str | None:
+    """The line that ``sh -c`` is given, if it is given one that can be read here."""
+    if len(words) < 3 or words[0] not in _SHELLS or words[1] != "-c":
+        return None
+    return words[2]
+
+
+def _value(node: tree_sitter.Node) -> str | None:
+    """What a word is once the shell has taken its quotes off; None where that is not certain."""
+    text = (node.text or b"").decode()
+    match node.type:
+        case "word" | "number":
+            return None if _GLOB.search(text) else _unescaped(text)
+        case "raw_string":
+            return text[1:-1]
+        case "string":
+            if any(child.type != "string_content" for child in node.named_children):
+                return None
+            return _unescaped(text[1:-1], only='$`"\\')
+        case "concatenation":
+            parts = [_value(child) for child in node.children]
+            if any(part is None for part in parts):
+                return None
+            return "".join(part for part in parts if part is not None)
+        case _:
+            return None
+
+
+def _unescaped(text: str, only: str | None = None) -> str:
+    """Without the backslashes that the shell removes; in double quotes only before ``only``."""
+    if "\\" not in text:
+        return text
+    result, characters = [], iter(text)
+    for character in characters:
+        if character != "\\":
+            result.append(character)
+            continue
+        escaped = next(characters, "")
+        if escaped == "\n":
+            continue
+        result.append(escaped if only is None or escaped in only else character + escaped)
+    return "".join(result)
