@@ -9,6 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 from toolscope._frozen import MAX_DEPTH, MAX_VALUES, freeze, thaw
@@ -46,62 +47,87 @@ class _Twice(dict[str, Any]):
     keys_twice: tuple[str, ...] = ()
 
 
-_CONTAINERS: Final = frozenset({dict, list, _Twice})
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    twice = _Twice(members)
+    counts = Counter(name for name, _ in pairs)
+    twice.keys_twice = tuple(name for name, count in counts.items() if count > 1)
+    return twice
 
 
-def _parsed(text: str | bytes | bytearray, title: str) -> Any:
-    if len(text) > MAX_CHARACTERS:
-        problem = f"the document has {len(text):,} characters"
-        raise WireError(
-            title, [Fault(path="$", problem=problem, cure=f"allowed are {MAX_CHARACTERS:,}")]
-        )
-    found: list[str] = []
+def _parsed(document: str | bytes | bytearray, title: str) -> Any:
+    def refused(problem: str, cure: str | None = None) -> WireError:
+        return WireError(title, [Fault(path="$", problem=problem, cure=cure)])
 
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) == len(pairs):
-            return made
-        twice = _Twice(made)
-        counts = Counter(name for name, _ in pairs)
-        twice.keys_twice = tuple(name for name, count in counts.items() if count > 1)
-        found.append("a key twice")
-        return twice
+    if len(document) > MAX_CHARACTERS:
+        problem = f"the document has {len(document):,} characters"
+        raise refused(problem, f"allowed are {MAX_CHARACTERS:,}")
+    odd_numbers: list[str] = []
 
     def number(literal: str) -> float:
         value = float(literal)
         if not math.isfinite(value):
-            found.append("not finite")
+            odd_numbers.append(literal)
         return value
 
     try:
-        if not isinstance(text, str):
-            text = text.decode("utf-8-sig")
-        value = json.loads(
-            text.removeprefix("\ufeff"),
-            object_pairs_hook=members,
-            parse_float=number,
-            parse_constant=number,
-        )
+        text = document if isinstance(document, str) else document.decode()
+        text = text.removeprefix("\ufeff")
+        value = json.loads(text, parse_float=number, parse_constant=number)
     except UnicodeDecodeError as error:
-        raise WireError(
-            title, [Fault(path="$", problem=f"it is not UTF-8: {error.reason}")]
-        ) from error
+        raise refused(f"it is not UTF-8: {error.reason}") from error
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise WireError(
-            title, [Fault(path="$", problem=f"it is not JSON: {error.msg} ({place})")]
-        ) from error
+        raise refused(f"it is not JSON: {error.msg} ({place})") from error
     except RecursionError as error:
-        raise WireError(title, [_too_deep()]) from error
+        raise refused(_TOO_DEEP) from error
     except ValueError as error:  # an integer beyond Python's limit for reading one
-        raise WireError(
-            title, [Fault(path="$", problem="it holds an integer of too many digits")]
-        ) from error
-    if fault := _beyond_limits(value):
-        raise WireError(title, [fault])
-    if not found and _is_unicode(text, value):
-        return value
-    raise WireError(title, list(_located(value)))
+        raise refused(_TOO_MANY_DIGITS) from error
+    strings, beyond = _measured(value)
+    if beyond is not None:
+        raise refused(beyond)
+    if odd_numbers or strings != _string_literals(text) or not _is_unicode(text, value):
+        raise WireError(title, _located(json.loads(text, object_pairs_hook=_members)))
+    return value
+
+
+def _measured(value: object) -> tuple[int, str | None]:
+    """How many strings (keys included) a value holds, and whether it is beyond the limits.
+
+    It goes level by level, so that depth costs no stack and each value is looked at once.
+    """
+    level: list[Any] = [value]
+    strings = count = 0
+    for _ in range(MAX_DEPTH + 1):
+        count += len(level)
+        if count > MAX_VALUES:
+            return strings, f"it holds more than {MAX_VALUES:,} values"
+        objects = [one for one in level if type(one) is dict]
+        arrays = [one for one in level if type(one) is list]
+        strings += sum(map(len, objects)) + len([1 for one in level if type(one) is str])
+        if not objects and not arrays:
+            return strings, None
+        members = chain.from_iterable(map(dict.values, objects))
+        level = [*members, *chain.from_iterable(arrays)]
+    return strings, _TOO_DEEP
+
+
+_TOO_MANY_DIGITS: Final = "an integer of more digits than Python reads or writes"
+_TOO_DEEP: Final = f"it is nested deeper than {MAX_DEPTH} levels"
+
+
+def _string_literals(text: str) -> int:
+    """How many string literals a JSON text has.
+
+    They are more than the strings of its value where an object bears the same key twice. (To parse
+    with a hook for each object costs as much as all the rest.)
+    """
+    quotes = text.count('"')
+    if "\\" in text:
+        quotes -= text.replace("\\\\", "").count('\\"')
+    return quotes // 2
 
 
 def _is_unicode(text: str, value: object) -> bool:
@@ -113,27 +139,6 @@ def _is_unicode(text: str, value: object) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _too_deep() -> Fault:
-    return Fault(path="$", problem=f"it is nested deeper than {MAX_DEPTH} levels")
-
-
-def _beyond_limits(value: object) -> Fault | None:
-    """Level by level, so that depth costs no stack and each value is looked at once."""
-    level: list[Any] = [value]
-    count = 0
-    for _ in range(MAX_DEPTH + 1):
-        level = [
-            one for one in level if type(one) is dict or type(one) is list or type(one) is _Twice
-        ]
-        if not level:
-            return None
-        count += sum(map(len, level))
-        if count > MAX_VALUES:
-            return Fault(path="$", problem=f"it holds more than {MAX_VALUES:,} values")
-        level = [one for part in level for one in (part if type(part) is list else part.values())]
-    return _too_deep()
 
 
 def _located(document: object) -> list[Fault]:
@@ -159,14 +164,19 @@ def _problems(value: object) -> Iterator[str]:
             yield from (f"the key {key!r} is there twice" for key in value.keys_twice)
         for key in value:
             if not isinstance(key, str):
-                yield f"a key is a {type(key).__name__}, not text"
+                yield f"a key is of type {type(key).__name__}, not text"
             elif not _encodes(key):
                 yield "a key with a lone surrogate, which is no Unicode"
     elif isinstance(value, float):
         if not math.isfinite(value):
             yield "NaN and infinities are not JSON"
-    elif value is not None and not isinstance(value, (bool, int, list, tuple)):
-        yield f"a value is a {type(value).__name__}, which is not JSON"
+    elif isinstance(value, int):
+        try:
+            str(value)
+        except ValueError:
+            yield _TOO_MANY_DIGITS
+    elif value is not None and not isinstance(value, (list, tuple)):
+        yield f"a value is of type {type(value).__name__}, which is not JSON"
 
 
 def _encodes(text: str) -> bool:

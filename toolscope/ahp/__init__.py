@@ -1,0 +1,1 @@
+"""The Agent Host Protocol: reading its sessions, and ending its calls as the contract says."""

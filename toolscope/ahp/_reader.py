@@ -1,0 +1,405 @@
+"""Reads typed members out of JSON, strictly, and notes every fault with its path."""
+
+from collections.abc import Iterator, Mapping
+from json import dumps
+from typing import Any, Final, TypeAlias
+
+from toolscope.ahp._json import json_kind, step
+from toolscope.ahp._views import (
+    Action,
+    ActiveClient,
+    ChatOrigin,
+    ChatState,
+    Contributor,
+    Customization,
+    Envelope,
+    SessionState,
+    Subagent,
+    ToolCallState,
+    Turn,
+)
+from toolscope.errors import Fault
+from toolscope.model import HOST, Annotations, Availability, Deferred, Origin, Provider, Tool
+
+__all__ = ["Reader"]
+
+_Json: TypeAlias = dict[str, Any]
+
+
+class Reader:
+    """Reads typed members out of JSON that it owns, and notes what is wrong."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self.warnings: list[Fault] = []
+
+    # One member of an object ----------------------------------------------------------------
+
+    def fault(self, path: str, problem: str, cure: str | None = None) -> None:
+        self.faults.append(Fault(path=path, problem=problem, cure=cure))
+
+    def _not(self, json: _Json, key: str, path: str, allowed: str) -> None:
+        """Notes a member that is not of the type that was expected; drops a null."""
+        if key not in json:
+            return
+        value = json[key]
+        where = path + step(key)
+        if value is None:
+            del json[key]
+            problem = "null is read as absent"
+            self.warnings.append(Fault(path=where, problem=problem, cure="leave the key out"))
+            return
+        shown = dumps(value)
+        shown = shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + "..."
+        self.fault(where, f"{shown} is {json_kind(value)}", f"allowed is {allowed}")
+
+    def text(self, json: _Json, key: str, path: str) -> str | None:
+        value = json.get(key)
+        if type(value) is str:
+            return value
+        self._not(json, key, path, _ALLOWED[str])
+        return None
+
+    def number(self, json: _Json, key: str, path: str) -> int | None:
+        value = json.get(key)
+        if type(value) is int:
+            return value
+        self._not(json, key, path, _ALLOWED[int])
+        return None
+
+    def object(self, json: _Json, key: str, path: str) -> _Json | None:
+        value = json.get(key)
+        if type(value) is dict:
+            return value
+        self._not(json, key, path, _ALLOWED[dict])
+        return None
+
+    def array(self, json: _Json, key: str, path: str) -> list[Any] | None:
+        value = json.get(key)
+        if type(value) is list:
+            return value
+        self._not(json, key, path, _ALLOWED[list])
+        return None
+
+    def objects(self, json: _Json, key: str, path: str) -> Iterator[tuple[_Json, str]]:
+        """The objects of an array, each with its path."""
+        for index, one in enumerate(self.array(json, key, path) or ()):
+            where = f"{path}.{key}[{index}]"
+            if type(one) is dict:
+                yield one, where
+            else:
+                self.fault(where, f"it is {json_kind(one)}", "allowed is an object")
+
+    def demanded(self, json: _Json, key: str, path: str, *, empty: bool = False) -> str:
+        """A text that must be there, and by default not be empty; "" where it is not."""
+        value = self.text(json, key, path)
+        if value is None:
+            self.there(json, key, path)
+        elif not value and not empty:
+            self.fault(path + step(key), "it is empty", "give it a text")
+        return value or ""
+
+    def there(self, json: _Json, key: str, path: str) -> None:
+        """Notes a demanded member that is absent (a null has been dropped by now)."""
+        if key not in json:
+            self.fault(path + step(key), "it is missing", "this key is demanded")
+
+    def once(self, seen: set[str], name: str, path: str, what: str) -> None:
+        if name and name in seen:
+            self.fault(path, f"{what} {name!r} is there twice")
+        seen.add(name)
+
+    # Tools and clients ----------------------------------------------------------------------
+
+    def typed(self, json: _Json, kinds: Mapping[str, type], path: str) -> bool:
+        """Whether each member that these kinds name is of its kind; nulls are dropped."""
+        for key, value in json.items():
+            if type(value) is not kinds.get(key, type(value)):
+                break
+        else:
+            return True
+        before = len(self.faults)
+        for key, kind in kinds.items():
+            if type(json.get(key)) is not kind:
+                self._not(json, key, path, _ALLOWED[kind])
+        return len(self.faults) == before
+
+    def tool(self, json: _Json, path: str, provider: Provider) -> Tool | None:
+        typed = self.typed(json, _TOOL, path)
+        hints = json.get("annotations")
+        if type(hints) is dict:
+            typed = self.typed(hints, _HINTS, path + ".annotations") and typed
+        name = json.get("name")
+        if not name or not typed:
+            if not name:
+                self.demanded(json, "name", path)
+            return None
+        get = json.get
+        schema, result, meta = get("inputSchema"), get("outputSchema"), get("_meta")
+        return Tool(
+            name=name,
+            own_name=name,
+            provider=provider,
+            title=get("title"),
+            description=get("description"),
+            input_schema=None if schema is None else Deferred(schema),
+            output_schema=None if result is None else Deferred(result),
+            annotations=_NO_HINTS if hints is None else _annotations(hints),
+            availability=get("availability", Availability.SESSION),
+            meta=None if meta is None else Deferred(meta),
+            raw=Deferred(json),
+        )
+
+    def tools(self, json: _Json, key: str, path: str, provider: Provider) -> tuple[Tool, ...]:
+        names: set[str] = set()
+        tools = []
+        for one, where in self.objects(json, key, path):
+            tool = self.tool(one, where, provider)
+            if tool is not None:
+                if tool.name in names:
+                    self.once(names, tool.name, f"{where}.name", f"the tool of '{provider}' named")
+                names.add(tool.name)
+                tools.append(tool)
+        return tuple(tools)
+
+    def client(self, json: _Json, path: str) -> ActiveClient:
+        id_ = self.demanded(json, "clientId", path)
+        provider = Provider.client(id_ or "unnamed")
+        tools = self.tools(json, "tools", path, provider)
+        self.there(json, "tools", path)
+        name = self.text(json, "displayName", path)
+        return ActiveClient(json=json, id=id_, display_name=name, tools=tools)
+
+    # Chats ----------------------------------------------------------------------------------
+
+    def chat(self, json: _Json, path: str, resource: str | None = None) -> ChatState:
+        summary = not _ONLY_IN_STATES & json.keys()
+        if resource is None:
+            resource = self.demanded(json, "resource", path, empty=True)
+        origin = self.object(json, "origin", path)
+        active = self.object(json, "activeTurn", path)
+        return ChatState(
+            json=json,
+            resource=resource,
+            title=self.text(json, "title", path),
+            origin=None if origin is None else self.origin(origin, f"{path}.origin"),
+            summary=summary,
+            turns=tuple(self.turn(one, where) for one, where in self.objects(json, "turns", path)),
+            active_turn=None if active is None else self.turn(active, f"{path}.activeTurn"),
+        )
+
+    def origin(self, json: _Json, path: str) -> ChatOrigin:
+        return ChatOrigin(
+            json=json,
+            kind=Origin.read(self.demanded(json, "kind", path)),
+            chat=self.text(json, "chat", path),
+            tool_call_id=self.text(json, "toolCallId", path),
+            turn_id=self.text(json, "turnId", path),
+        )
+
+    def turn(self, json: _Json, path: str, id_key: str = "id") -> Turn:
+        calls = []
+        for part, where in self.objects(json, "responseParts", path):
+            if self.text(part, "kind", where) == "toolCall":
+                call = self.object(part, "toolCall", where)
+                if call is not None:
+                    calls.append(self.tool_call(call, f"{where}.toolCall"))
+        return Turn(
+            json=json,
+            id=self.text(json, id_key, path),
+            agent=self.selected_agent(json, path),
+            tool_calls=tuple(calls),
+        )
+
+    def selected_agent(self, json: _Json, path: str) -> str | None:
+        message = self.object(json, "message", path)
+        agent = None if message is None else self.object(message, "agent", f"{path}.message")
+        if agent is None:
+            return None
+        return self.text(agent, "uri", f"{path}.message.agent") or ""
+
+    def tool_call(self, json: _Json, path: str) -> ToolCallState:
+        subagents = []
+        for content, where in self.objects(json, "content", path):
+            if self.text(content, "type", where) == "subagent":
+                resource = self.text(content, "resource", where)
+                agent = self.text(content, "agentName", where)
+                subagents.append(Subagent(json=content, resource=resource, agent_name=agent))
+        return ToolCallState(
+            json=json,
+            id=self.text(json, "toolCallId", path),
+            name=self.text(json, "toolName", path),
+            status=self.text(json, "status", path),
+            contributor=self.contributor(json, path),
+            subagents=tuple(subagents),
+        )
+
+    def contributor(self, json: _Json, path: str) -> Contributor | None:
+        contributor = self.object(json, "contributor", path)
+        if contributor is None:
+            return None
+        path += ".contributor"
+        kind = self.text(contributor, "kind", path)
+        client = self.text(contributor, "clientId", path)
+        return Contributor(json=contributor, kind=kind, client_id=client)
+
+    # Sessions -------------------------------------------------------------------------------
+
+    def session(self, json: _Json, path: str) -> SessionState | None:
+        if "state" in json and "fromSeq" in json:
+            self.fault(path, "it is a snapshot, not a session", "give what is under its 'state'")
+            return None
+        if "resource" in json and "activeClients" not in json and "chats" not in json:
+            chat = self.chat(json, path)
+            return SessionState(json=json, chats=(chat,), lone_chat=True)
+        clients = []
+        ids: set[str] = set()
+        for one, where in self.objects(json, "activeClients", path):
+            client = self.client(one, where)
+            self.once(ids, client.id, f"{where}.clientId", "the client")
+            clients.append(client)
+        self.there(json, "activeClients", path)
+        chats = []
+        seen: dict[bool, set[str]] = {True: set(), False: set()}
+        for one, where in self.objects(json, "chats", path):
+            chat = self.chat(one, where)
+            self.once(seen[chat.summary], chat.resource, f"{where}.resource", "the chat")
+            chats.append(chat)
+        self.there(json, "chats", path)
+        return SessionState(
+            json=json,
+            title=self.text(json, "title", path),
+            default_chat=self.text(json, "defaultChat", path),
+            server_tools=self.tools(json, "serverTools", path, HOST),
+            clients=tuple(clients),
+            chats=tuple(chats),
+            customizations=self.customizations(json, "customizations", path),
+        )
+
+    def customizations(self, json: _Json, key: str, path: str) -> tuple[Customization, ...]:
+        rows = self.objects(json, key, path)
+        return tuple(self.customization(one, where) for one, where in rows)
+
+    def customization(self, json: _Json, path: str) -> Customization:
+        tools = None
+        self.typed(json, {"enabled": bool}, path)
+        type_ = self.text(json, "type", path)
+        if type_ == "agent":
+            tools = self.allowed_tools(json, path)
+        return Customization(
+            json=json,
+            type=type_,
+            id=self.text(json, "id", path),
+            uri=self.text(json, "uri", path),
+            name=self.text(json, "name", path),
+            enabled=json.get("enabled", True),
+            tools=tools,
+            children=self.customizations(json, "children", path),
+        )
+
+    def allowed_tools(self, json: _Json, path: str) -> frozenset[str] | None:
+        """The names of an agent's ``tools``; absent and empty are no restriction (AHP)."""
+        entries = self.array(json, "tools", path) or ()
+        for index, entry in enumerate(entries):
+            if type(entry) is not str:
+                where = f"{path}.tools[{index}]"
+                self.fault(where, f"it is {json_kind(entry)}", "allowed is text")
+        return frozenset(one for one in entries if type(one) is str) or None
+
+    # Actions --------------------------------------------------------------------------------
+
+    def action(self, json: _Json, path: str) -> Action:
+        type_ = self.demanded(json, "type", path)
+        members: dict[str, Any] = {}
+        match type_:
+            case "session/activeClientSet":
+                client = self.object(json, "activeClient", path)
+                self.there(json, "activeClient", path)
+                if client is not None:
+                    members["client"] = self.client(client, f"{path}.activeClient")
+            case "session/activeClientRemoved":
+                members["client_id"] = self.demanded(json, "clientId", path)
+            case "session/serverToolsChanged":
+                members["tools"] = self.tools(json, "tools", path, HOST)
+                self.there(json, "tools", path)
+            case "session/customizationsChanged":
+                members["customizations"] = self.customizations(json, "customizations", path)
+            case "session/chatAdded":
+                summary = self.object(json, "summary", path)
+                self.there(json, "summary", path)
+                if summary is not None:
+                    members["chat"] = self.chat(summary, f"{path}.summary")
+            case "session/chatUpdated":
+                uri = members["chat"] = self.demanded(json, "chat", path, empty=True)
+                changes = self.object(json, "changes", path)
+                if changes is not None:
+                    members["changes"] = self.chat(changes, f"{path}.changes", uri)
+            case "session/chatRemoved":
+                members["chat"] = self.demanded(json, "chat", path, empty=True)
+            case "chat/turnStarted":
+                members["turn_id"] = self.demanded(json, "turnId", path, empty=True)
+                members["agent"] = self.selected_agent(json, path)
+            case _ if type_.startswith("chat/toolCall"):
+                members["turn_id"] = self.demanded(json, "turnId", path, empty=True)
+                members["tool_call_id"] = self.demanded(json, "toolCallId", path, empty=True)
+                members["contributor"] = self.contributor(json, path)
+            case _:
+                pass
+        return Action(json=json, type=type_, **members)
+
+    def envelope(self, json: _Json, path: str) -> Envelope | None:
+        channel = self.demanded(json, "channel", path)
+        action = self.object(json, "action", path)
+        self.there(json, "action", path)
+        origin = self.object(json, "origin", path)
+        client = None if origin is None else self.text(origin, "clientId", f"{path}.origin")
+        if action is None:
+            return None
+        return Envelope(
+            json=json,
+            channel=channel,
+            action=self.action(action, f"{path}.action"),
+            server_seq=self.number(json, "serverSeq", path),
+            client_id=client,
+            rejection_reason=self.text(json, "rejectionReason", path),
+        )
+
+
+def _annotations(hints: _Json) -> Annotations:
+    get = hints.get
+    return Annotations(
+        title=get("title"),
+        read_only=get("readOnlyHint", False),
+        destructive=get("destructiveHint", True),
+        idempotent=get("idempotentHint", False),
+        open_world=get("openWorldHint", True),
+    )
+
+
+_ONLY_IN_STATES: Final = frozenset({"turns", "activeTurn"})
+_NO_HINTS: Final = Annotations()
+_LONGEST_SHOWN: Final = 60
+_ALLOWED: Final[Mapping[type, str]] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    dict: "an object",
+    list: "an array",
+}
+_TOOL: Final[Mapping[str, type]] = {
+    "name": str,
+    "title": str,
+    "description": str,
+    "inputSchema": dict,
+    "outputSchema": dict,
+    "annotations": dict,
+    "availability": str,
+    "_meta": dict,
+}
+_HINTS: Final[Mapping[str, type]] = {
+    "title": str,
+    "readOnlyHint": bool,
+    "destructiveHint": bool,
+    "idempotentHint": bool,
+    "openWorldHint": bool,
+}
