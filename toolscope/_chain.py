@@ -99,7 +99,7 @@ def _checked(given: object, tools: Toolset) -> dict[Tool, Verdict] | str:
             "filter_tools answered with a key that it was not asked about; the keys are the Tool "
             "objects of this very toolset"
         )
-    last: object = None
+    last: object = verdicts
     for verdict in verdicts.values():
         if verdict is last:  # one object for many tools, as rules build one verdict per rule
             continue
@@ -203,6 +203,7 @@ def refuse_pending(pending: Sequence[Pending]) -> list[PluginVerdict]:
 async def await_call(pending: Sequence[Pending], seconds: float) -> list[PluginVerdict]:
     """Awaits all at once under one deadline; whoever has not answered by then denies."""
     import anyio
+    from anyio.lowlevel import checkpoint_if_cancelled
 
     answered: dict[int, PluginVerdict | None] = {}
     try:
@@ -229,6 +230,8 @@ async def await_call(pending: Sequence[Pending], seconds: float) -> list[PluginV
     finally:
         # What the task group never came to run would warn that it was never awaited.
         close([pending[place] for place in range(len(pending)) if place not in answered])
+    # A rule may have swallowed a cancellation of the caller: then no answer counts.
+    await checkpoint_if_cancelled()
     late = f"on_tool_call did not answer within {seconds} s"
     error = late if deadline.cancel_called else "on_tool_call cancelled itself and did not answer"
     verdicts = []

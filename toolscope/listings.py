@@ -77,7 +77,8 @@ class Listing(Sequence[Tool]):
     def __setattr__(self, name: str, value: object) -> Never:
         raise AttributeError("a Listing cannot be changed")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> Never:
+        raise AttributeError("a Listing cannot be changed")
 
     def verdicts(self, tool: Tool) -> tuple[PluginVerdict, ...]:
         """Who withholds this tool and why, in order of plugin names; empty where nobody does."""
