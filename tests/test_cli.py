@@ -501,7 +501,7 @@ def test_a_pyproject_that_cannot_be_read_is_not_passed_over(tmp_path: Path, text
         (["tools", "--jsno"], "no option '--jsno'; a file of that name is './--jsno'"),
         (["tools", "--sample", "a", "b"], "'b' is one argument too many"),
         (["tols"], 'unknown command "tols". Did you mean "tools"?'),
-        (["call", "--sample", "--chat", "c:1"], "--tool requires an argument"),
+        (["call", "--sample", "--chat", "c:1"], "requires an argument; see 'toolscope --help'"),
         (["tools", "--sample", "--config", "gone.toml"], "gone.toml: No such file"),
     ],
 )

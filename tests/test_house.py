@@ -182,6 +182,7 @@ def test_the_contract_on_plugins_knows_every_private_module() -> None:
     assert private <= set(contract["protected_modules"])
 
 
+@pytest.mark.slow
 def test_the_import_contracts_hold_only_what_they_name(tmp_path: Path) -> None:
     """A contract that is broken on purpose is reported: a plugin that imports the engine."""
     settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

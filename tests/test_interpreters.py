@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
-TEST_TOOLS = ("pytest>=8.3", "coverage", "hypothesis", "trio", "jsonschema")
+TEST_TOOLS = ("pytest>=8.3", "pytest-xdist", "coverage", "hypothesis", "trio", "jsonschema")
 
 
 def find_interpreter(version: str) -> Path | None:
@@ -27,9 +27,10 @@ def find_interpreter(version: str) -> Path | None:
 
 
 def run_core_tests(commands: Path) -> None:
-    """Runs the quick tests, which are all but those of what is built, in an environment."""
-    python: list[str | Path] = [commands / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    succeed([*python, "-m", "not slow", "tests"], seconds=900)
+    """Runs the quick tests in an environment: not those of what is built, nor those of hosts."""
+    python: list[str | Path] = [commands / "python", "-m", "pytest", "-q", "-n", "auto"]
+    chosen = ["-m", "not slow", "--ignore=tests/hosts", "--ignore=tests/benchmarks", "tests"]
+    succeed([*python, "-p", "no:cacheprovider", *chosen], seconds=900)
 
 
 def test_the_metadata_names_the_supported_interpreters() -> None:
