@@ -33,8 +33,12 @@ REPORT = pytest.StashKey[str]()
 def pytest_configure(config: pytest.Config) -> None:
     """A full run, and only that, measures coverage: ``pytest`` without paths and selections."""
     everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    chosen = ("keyword", "markexpr", "lf", "failedfirst", "collectonly", "deselect", "cov_source")
-    if everything and not any(config.getoption(option, None) for option in chosen):
+    chosen = (
+        *("keyword", "markexpr", "lf", "collectonly", "deselect", "cov_source"),
+        "numprocesses",  # a share of the tests takes a share of the branches
+    )
+    worker = hasattr(config, "workerinput")
+    if everything and not worker and not any(config.getoption(option, None) for option in chosen):
         coverage = Coverage(data_file=None, config_file=str(ROOT / "pyproject.toml"))
         config.stash[COVERAGE] = coverage
         coverage.start()
