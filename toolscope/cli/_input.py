@@ -49,11 +49,7 @@ JsonOption: TypeAlias = Annotated[
     ),
 ]
 ConfigOption: TypeAlias = Annotated[
-    Path | None,
-    Parameter(
-        help="The configuration file. Without it: the one that TOOLSCOPE_CONFIG names, else "
-        "toolscope.toml or [tool.toolscope] in pyproject.toml of the current folder."
-    ),
+    Path | None, Parameter(help="The configuration file, instead of the one found here.")
 ]
 
 STANDARD_INPUT: Final = "-"

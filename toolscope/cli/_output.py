@@ -67,7 +67,7 @@ def write_row(label: str, text: str, *, style: str = "", indent: int = 2, width:
     ``width`` is what the label takes at least, in columns.
     """
     console = _Console()
-    start = Text(f"{' ' * indent}{printable(label):<{width}}  ", style=style)
+    start = Text.assemble((f"{' ' * indent}{printable(label):<{width}}  ", style))
     margin = indent + width + 2
     room = max(_NARROWEST, console.width - margin)
     first = Text()
