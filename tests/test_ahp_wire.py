@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 
@@ -57,6 +58,38 @@ def test_a_tool_is_written_as_it_was_read(document: Json) -> None:
     assert tool.input_schema == document.get("inputSchema")
     assert tool.output_schema == document.get("outputSchema")
     assert tool.meta == document.get("_meta")
+
+
+@given(tools())
+def test_a_tool_that_was_read_is_like_one_that_was_constructed(document: Json) -> None:
+    """Reading leaves out the constructor's checks, and nothing else."""
+    hints = document.get("annotations", {})
+    named = {
+        "title": hints.get("title"),
+        "read_only": hints.get("readOnlyHint"),
+        "destructive": hints.get("destructiveHint"),
+        "idempotent": hints.get("idempotentHint"),
+        "open_world": hints.get("openWorldHint"),
+    }
+    constructed = Tool(
+        name=document["name"],
+        title=document.get("title"),
+        description=document.get("description"),
+        input_schema=document.get("inputSchema"),
+        output_schema=document.get("outputSchema"),
+        annotations=Annotations(**{key: one for key, one in named.items() if one is not None}),
+        availability=document.get("availability", "session"),
+        meta=document.get("_meta"),
+        raw=document,
+    )
+    read = wire.read_tool(document)
+    for field in attrs.fields(Tool):
+        if field.init:
+            name = field.name.removeprefix("_")
+            assert getattr(read, name) == getattr(constructed, name)
+    assert type(read.availability) is type(constructed.availability)
+    assert read.digest == constructed.digest
+    assert read.same_to_rules(constructed)
 
 
 def test_a_tool_of_the_host_itself_has_nothing_to_write() -> None:
@@ -126,6 +159,7 @@ def test_every_fault_is_listed_with_its_path() -> None:
         "customizations": [
             {"type": "agent", "tools": ["a", 1]},
             {"children": [{"type": "agent", "tools": "abc", "enabled": "yes"}]},
+            7,
         ],
     }
     assert faults(document) == [
@@ -148,6 +182,7 @@ def test_every_fault_is_listed_with_its_path() -> None:
         "$.customizations[0].tools[1]: it is a number; allowed is text",
         '$.customizations[1].children[0].enabled: "yes" is text; allowed is true or false',
         '$.customizations[1].children[0].tools: "abc" is text; allowed is an array',
+        "$.customizations[2]: it is a number; allowed is an object",
     ]
 
 

@@ -19,7 +19,15 @@ from toolscope.ahp._views import (
     Turn,
 )
 from toolscope.errors import Fault
-from toolscope.model import HOST, Annotations, Availability, Deferred, Origin, Provider, Tool
+from toolscope.model import (
+    HOST,
+    Annotations,
+    Deferred,
+    Origin,
+    Provider,
+    Tool,
+    checked_tool,
+)
 
 __all__ = ["Reader"]
 
@@ -32,6 +40,7 @@ class Reader:
     def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.warnings: list[Fault] = []
+        self._annotations: dict[tuple[str | None, bool, bool, bool, bool], Annotations] = {}
 
     # One member of an object ----------------------------------------------------------------
 
@@ -111,49 +120,85 @@ class Reader:
 
     # Tools and clients ----------------------------------------------------------------------
 
-    def typed(self, json: _Json, kinds: Mapping[str, type], path: str) -> bool:
-        """Whether each member that these kinds name is of its kind; nulls are dropped."""
-        for key, value in json.items():
-            if type(value) is not kinds.get(key, type(value)):
-                break
-        else:
-            return True
-        before = len(self.faults)
+    def typed(self, json: _Json, kinds: Mapping[str, type], path: str) -> None:
+        """Notes each member that these kinds name and that is not of its kind; drops nulls."""
         for key, kind in kinds.items():
             if type(json.get(key)) is not kind:
                 self._not(json, key, path, _ALLOWED[kind])
-        return len(self.faults) == before
 
     def tool(self, json: _Json, path: str, provider: Provider) -> Tool | None:
-        typed = self.typed(json, _TOOL, path)
-        hints = json.get("annotations")
-        if type(hints) is dict:
-            typed = self.typed(hints, _HINTS, path + ".annotations") and typed
-        name = json.get("name")
-        if not name or not typed:
-            if not name:
+        tool = self.plain_tool(json, provider)
+        if tool is None:
+            self.typed(json, _TOOL, path)
+            hints = json.get("annotations")
+            if type(hints) is dict:
+                self.typed(hints, _HINTS, f"{path}.annotations")
+            if not json.get("name"):
                 self.demanded(json, "name", path)
-            return None
+            tool = self.plain_tool(json, provider)  # nulls may have been all that was odd
+        return tool
+
+    def plain_tool(self, json: _Json, provider: Provider) -> Tool | None:
+        """The tool of a definition in which nothing is odd, else None."""
+        kind_of = _TOOL.get
+        for key, value in json.items():
+            kind = kind_of(key)
+            if kind is not None and type(value) is not kind:
+                return None
         get = json.get
+        name, hints = get("name"), get("annotations")
+        annotations = _NO_HINTS if hints is None else self.annotations(hints)
+        if not name or annotations is None:
+            return None
         schema, result, meta = get("inputSchema"), get("outputSchema"), get("_meta")
-        return Tool(
-            name=name,
-            own_name=name,
-            provider=provider,
-            title=get("title"),
-            description=get("description"),
-            input_schema=None if schema is None else Deferred(schema),
-            output_schema=None if result is None else Deferred(result),
-            annotations=_NO_HINTS if hints is None else _annotations(hints),
-            availability=get("availability", Availability.SESSION),
-            meta=None if meta is None else Deferred(meta),
-            raw=Deferred(json),
+        return checked_tool(
+            name,
+            provider,
+            get("title"),
+            get("description"),
+            None if schema is None else Deferred(schema),
+            None if result is None else Deferred(result),
+            annotations,
+            get("availability", "session"),
+            None if meta is None else Deferred(meta),
+            Deferred(json),
         )
+
+    def annotations(self, hints: _Json) -> Annotations | None:
+        """The annotations of hints in which nothing is odd, else None. Equal ones are shared."""
+        kind_of = _HINTS.get
+        for name, value in hints.items():
+            kind = kind_of(name)
+            if kind is not None and type(value) is not kind:
+                return None
+        get = hints.get
+        key = (
+            get("title"),
+            get("readOnlyHint", False),
+            get("destructiveHint", True),
+            get("idempotentHint", False),
+            get("openWorldHint", True),
+        )
+        annotations = self._annotations.get(key)
+        if annotations is None:
+            title, read_only, destructive, idempotent, open_world = key
+            annotations = self._annotations[key] = Annotations(
+                title=title,
+                read_only=read_only,
+                destructive=destructive,
+                idempotent=idempotent,
+                open_world=open_world,
+            )
+        return annotations
 
     def tools(self, json: _Json, key: str, path: str, provider: Provider) -> tuple[Tool, ...]:
         names: set[str] = set()
         tools = []
-        for one, where in self.objects(json, key, path):
+        for index, one in enumerate(self.array(json, key, path) or ()):
+            where = f"{path}.{key}[{index}]"
+            if type(one) is not dict:
+                self.fault(where, f"it is {json_kind(one)}", "allowed is an object")
+                continue
             tool = self.tool(one, where, provider)
             if tool is not None:
                 if tool.name in names:
@@ -282,7 +327,7 @@ class Reader:
 
     def customization(self, json: _Json, path: str) -> Customization:
         tools = None
-        self.typed(json, {"enabled": bool}, path)
+        self.typed(json, _SWITCH, path)
         type_ = self.text(json, "type", path)
         if type_ == "agent":
             tools = self.allowed_tools(json, path)
@@ -365,17 +410,6 @@ class Reader:
         )
 
 
-def _annotations(hints: _Json) -> Annotations:
-    get = hints.get
-    return Annotations(
-        title=get("title"),
-        read_only=get("readOnlyHint", False),
-        destructive=get("destructiveHint", True),
-        idempotent=get("idempotentHint", False),
-        open_world=get("openWorldHint", True),
-    )
-
-
 _ONLY_IN_STATES: Final = frozenset({"turns", "activeTurn"})
 _NO_HINTS: Final = Annotations()
 _LONGEST_SHOWN: Final = 60
@@ -396,6 +430,7 @@ _TOOL: Final[Mapping[str, type]] = {
     "availability": str,
     "_meta": dict,
 }
+_SWITCH: Final[Mapping[str, type]] = {"enabled": bool}
 _HINTS: Final[Mapping[str, type]] = {
     "title": str,
     "readOnlyHint": bool,

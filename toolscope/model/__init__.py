@@ -26,6 +26,7 @@ from toolscope.model._tools import (
     ProviderKind,
     Tool,
     Toolset,
+    checked_tool,
     narrower_availability,
 )
 
@@ -56,6 +57,7 @@ __all__ = [
     "Unknown",
     "arguments_digest",
     "canonical_json",
+    "checked_tool",
     "freeze",
     "narrower_availability",
     "narrower_origin",

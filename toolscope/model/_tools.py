@@ -150,6 +150,8 @@ def _availability(value: str) -> Availability | str:
 
 
 def _texts(value: Iterable[str]) -> tuple[str, ...]:
+    if value == ():
+        return ()
     if isinstance(value, str):
         raise ToolsetError(f"{value!r} is one text where several are expected; put it in a list")
     texts = tuple(value)
@@ -159,7 +161,7 @@ def _texts(value: Iterable[str]) -> tuple[str, ...]:
 
 
 def _text_set(value: Iterable[str]) -> frozenset[str]:
-    return frozenset(_texts(value))
+    return frozenset() if value == frozenset() else frozenset(_texts(value))
 
 
 class Deferred:
@@ -177,7 +179,9 @@ class Deferred:
 def _mapping_or_deferred(
     value: Mapping[str, Any] | Deferred | None,
 ) -> FrozenDict | Deferred | None:
-    return value if isinstance(value, Deferred) else _freeze_optional_mapping(value)
+    if value is None or isinstance(value, Deferred):
+        return value
+    return _freeze_optional_mapping(value)
 
 
 @attrs.frozen(kw_only=True, eq=False, slots=True, weakref_slot=True)
@@ -305,6 +309,38 @@ _SEEN_BY_RULES: Final = (
     "name", "own_name", "provider", "title", "description", "input_schema", "output_schema",
     "annotations", "availability", "tags", "former_names", "meta", "raw",
 )  # fmt: skip
+
+
+_SLOTS: Final = tuple(getattr(Tool, field.name).__set__ for field in attrs.fields(Tool))
+
+
+def checked_tool(
+    name: str,
+    provider: Provider,
+    title: str | None,
+    description: str | None,
+    input_schema: Deferred | None,
+    output_schema: Deferred | None,
+    annotations: Annotations,
+    availability: str,
+    meta: Deferred | None,
+    raw: Deferred,
+) -> Tool:
+    """A tool of parts that the reader has checked already.
+
+    The constructor would check them again, which costs as much as reading them.
+    """
+    tool = object.__new__(Tool)
+    values: tuple[object, ...] = (
+        name, name, provider, title, description, input_schema, output_schema, annotations,
+        Availability.read(availability), _NO_TAGS, (), meta, raw, None, {},
+    )  # fmt: skip
+    for set_slot, value in zip(_SLOTS, values, strict=True):
+        set_slot(tool, value)
+    return tool
+
+
+_NO_TAGS: Final = frozenset[str]()
 
 
 class Toolset(Sequence[Tool]):
