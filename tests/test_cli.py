@@ -188,9 +188,17 @@ def test_names_cannot_control_the_terminal(folder: Path) -> None:
 
 
 def test_what_is_not_printable_is_escaped() -> None:
-    """Printable text stays; a backslash is doubled, so that nothing looks like an escape."""
-    assert printable("größe 目 x") == "größe 目 x"
-    assert printable("a\\n\n\ud800\x9b") == "a\\\\n\\n\\ud800\\x9b"
+    """Printable text of any script stays as it is; controls and lone surrogates do not."""
+    assert printable("größe 目 C:\\x") == "größe 目 C:\\x"
+    assert printable("a\n\ud800\x9b\u2028") == "a\\n\\ud800\\x9b\\u2028"
+
+
+def test_messages_cannot_control_the_terminal(folder: Path) -> None:
+    """What is wrong is quoted in the message; its control characters are not."""
+    done = toolscope(folder, "tools", "--sample", "--chat", "a\x1b[2J\u202e")
+    assert done.stderr.startswith("toolscope: no chat 'a\\x1b[2J\\u202e' in this session; ")
+    done = toolscope(folder, "a\x1b[2J")
+    assert 'unknown command "a\\x1b[2J"' in done.stderr
 
 
 def test_a_terminal_that_knows_no_unicode_gets_escapes(folder: Path) -> None:

@@ -44,11 +44,9 @@ class _Console(Console):
 
 def printable(text: str) -> str:
     """The text with every character that is not printable written as an escape."""
-    if text.isprintable() and "\\" not in text:
+    if text.isprintable():
         return text
-    return "".join(
-        "\\\\" if one == "\\" else one if one.isprintable() else ascii(one)[1:-1] for one in text
-    )
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def write_json(document: Mapping[str, Any]) -> None:
