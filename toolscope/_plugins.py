@@ -232,12 +232,13 @@ def _register(manager: pluggy.PluginManager, name: str, plugin: object) -> tuple
     for attribute in dir(plugin):
         try:
             options = manager.parse_hookimpl_opts(plugin, attribute)
+            named = attribute in HOOKS and callable(getattr(plugin, attribute))
         except Exception as error:  # a property of the plugin's
             raise PluginError(
                 name, f"its attribute {attribute!r} raises {type(error).__name__}: {error}"
             ) from error
         if options is None:
-            if attribute in HOOKS and callable(getattr(plugin, attribute)):
+            if named:
                 raise PluginError(
                     name, f"its method {attribute!r} has a hook's name but no @hookimpl; mark it"
                 )
