@@ -103,7 +103,8 @@ def _table_of(file: Path) -> Mapping[str, Any]:
         broken(f"it is no TOML: {error}")
     if file.name != "pyproject.toml":
         return document
-    table = document.get("tool", {}).get("toolscope")
+    tool = document.get("tool")
+    table = tool.get("toolscope") if isinstance(tool, dict) else None
     if not isinstance(table, dict):
         broken("it has no table [tool.toolscope]", "add one, or name a toolscope.toml")
     return table
