@@ -76,7 +76,7 @@ class Decider:
                 self._sparing |= 1 << place
             elif rule.when is None and not rule.listed:
                 self._withholding |= 1 << place
-        self._verdicts: dict[tuple[tuple[str, bool], ...], Verdict] = {}
+        self._verdicts: dict[tuple[object, ...], Verdict] = {}
         by_default = f"{policy.source or 'policy'} (default)"
         self._not_allowed = deny(NOT_ALLOWED, rule=by_default)
         self._not_allowed_with_these = deny(NOT_ALLOWED_WITH_THESE, rule=by_default)
@@ -99,7 +99,9 @@ class Decider:
         for tool in tools:
             about = self._rules_about(tool)
             if denies := about & withholding:
-                answer[tool] = self._verdict([(rule, False) for rule in self._of(denies)])
+                answer[tool] = self._verdict(
+                    [(rule, False) for rule in self._of(denies)], withheld=True
+                )
             elif by_default and not about & sparing:
                 # A deny that keeps the tool listed does so under every default.
                 if any(rule.listed for rule in self._of(about & in_scope)):
@@ -157,12 +159,12 @@ class Decider:
             yield rules[lowest.bit_length() - 1]
             bits ^= lowest
 
-    def _verdict(self, found: list[tuple[Rule, bool]]) -> Verdict:
+    def _verdict(self, found: list[tuple[Rule, bool]], *, withheld: bool = False) -> Verdict:
         """One verdict of all rules that count, the same in whatever order they were written."""
-        key = tuple((rule.id, unknown) for rule, unknown in found)
+        key = (withheld, *((rule.id, unknown) for rule, unknown in found))
         verdict = self._verdicts.get(key)
         if verdict is None:
-            verdict = _combined(self.policy, found)
+            verdict = _combined(self.policy, found, withheld=withheld)
             if len(self._verdicts) < _MOST_KEPT:
                 self._verdicts[key] = verdict
         return verdict
@@ -178,13 +180,15 @@ def _outcome(rule: Rule, arguments: Mapping[str, Any], tool: Tool, scope: Scope)
     return Outcome(rule=rule, truth=truth)
 
 
-def _combined(policy: Policy, found: list[tuple[Rule, bool]]) -> Verdict:
+def _combined(policy: Policy, found: list[tuple[Rule, bool]], *, withheld: bool) -> Verdict:
     in_order = sorted(found, key=lambda one: (_reason(*one), one[0].id))
     reasons = dict.fromkeys(_reason(rule, unknown) for rule, unknown in in_order)
     codes = {rule.code for rule, _ in in_order}
     make = deny if in_order[0][0].effect is Effect.DENY else ask
+    # The failure of a withheld tool does not begin with whose word it is; that of a call does.
+    said_by = "the policy says: " if withheld and any(r.reason for r, _ in found) else ""
     return make(
-        "; ".join(reasons),
+        said_by + "; ".join(reasons),
         code=codes.pop() if len(codes) == 1 else None,
         rule=", ".join(policy.place(rule) for rule, _ in in_order),
     )
