@@ -1,5 +1,6 @@
 """JSON that cannot be changed: read-only dicts and lists, and the one canonical text."""
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ __all__ = [
     "FrozenList",
     "Json",
     "canonical_json",
+    "digest",
     "freeze",
     "thaw",
 ]
@@ -71,6 +73,8 @@ MAX_DEPTH: Final = 100
 """How many levels of arrays and objects a JSON value may nest."""
 MAX_VALUES: Final = 1_000_000
 """How many values one JSON document may hold, counted with repetition."""
+_HUGE: Final = 10**4_300
+"""The first integer that Python, as it comes, refuses to write as text."""
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 EMPTY: Final = FrozenDict()
@@ -81,8 +85,8 @@ def freeze(value: object) -> Any:
 
     Raises:
         ValueError: The value is not JSON (another type, a key that is no text, NaN or an infinity),
-            nests deeper than `MAX_DEPTH`, or holds more than `MAX_VALUES` values. The message
-            never shows the value.
+            nests deeper than `MAX_DEPTH`, or holds more than `MAX_VALUES` values or an integer of
+            more than 4,300 digits. The message never shows the value.
     """
     if type(value) is FrozenDict or type(value) is FrozenList:
         return value
@@ -105,6 +109,8 @@ def freeze(value: object) -> Any:
             if kind in _SCALARS:
                 if kind is float and not math.isfinite(item):
                     raise ValueError("NaN and infinities are not JSON")
+                if kind is int and not -_HUGE < item < _HUGE:
+                    raise ValueError("an integer has more than 4,300 digits")
             elif kind is FrozenDict or kind is FrozenList:
                 pass
             elif isinstance(item, Mapping):
@@ -130,7 +136,7 @@ def _plain_scalar(value: object) -> str | int | float:
     """A subclass of a JSON scalar as the plain scalar (an enum member, a numeric subclass)."""
     if isinstance(value, str):
         return str.__str__(value)
-    if isinstance(value, int):
+    if isinstance(value, int) and -_HUGE < value < _HUGE:
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
@@ -154,3 +160,11 @@ def canonical_json(value: object) -> str:
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
+
+
+def digest(value: object) -> str:
+    """SHA-256 (hex) of the canonical text. Two lone surrogates are not the character they make."""
+    text = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -22,7 +22,7 @@ _TEXT: Final = re.compile(
     r"|\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}"
     r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"
     r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\bA(?:KI|SI)A[0-9A-Z]{16}\b"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"
+    r"|(?<![\w-])eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"
     r"|(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9+/._~=-]{8,}"
     r"|(?<=://)[^\s/:@]{1,200}:[^\s/@]{1,200}(?=@)"
     r"|(?i:\b(?:password|passwd|secret|token|api[-_]?key))[\"']?\s*[=:]\s*[\"']?[^\s\"',;&]+",
@@ -41,7 +41,7 @@ def masked(value: object) -> Any:
         return _TEXT.sub(MASKED, value[:_LONGEST])
     if isinstance(value, Mapping):
         return {
-            masked(key): MASKED if _KEY.search(key[:200]) else masked(item)
+            masked(key): MASKED if _KEY.search(str(key)[:200]) else masked(item)
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):

@@ -116,11 +116,21 @@ class PolicyEngine:
         return self._again()
 
     def tell(self, decision: Decision) -> None:
-        """Tells the observers of a decision that was made without a rule being asked again.
+        """Tells the observers of a decision that counts in the place of this engine's own.
 
-        `toolscope.calls.CallLedger` does, when it denies a call that is settled.
+        `toolscope.calls.CallLedger` does: a call may be settled, and is then denied without a rule
+        being asked, or become it while the rules are asked.
+
+        Raises:
+            RecursionRefused: It was called by a hook of this engine.
         """
-        _chain.tell(self._observers, decision)
+        asking = self._refuse_recursion()
+        if self._observers:
+            _asking.set((*asking, self))
+            try:
+                _chain.tell(self._observers, decision)
+            finally:
+                _asking.set(asking)
 
     # ----------------------------------------------------------------------------------------
     # Question 1: which tools may be shown?
@@ -204,12 +214,15 @@ class PolicyEngine:
         scope: Scope,
         prefer: str | None = None,
         approvals: Sequence[Approval] = (),
+        *,
+        tell: bool = True,
     ) -> Decision:
         """The decision on one produced call, taken before anybody is asked to execute it.
 
         ``approvals`` are answers to asks, and grants: each takes away the asks it answers, and no
         deny. The engine knows no time and remembers nothing; that an approval is used once, and not
-        after it expired, is the business of `toolscope.calls.CallLedger`.
+        after it expired, is the business of `toolscope.calls.CallLedger`. It asks with ``tell`` off
+        and tells the observers itself (`tell`), once it knows which decision counts.
 
         A rule that answers with an awaitable is at fault here and denies; where such rules may be
         installed, ask with `on_tool_call_async`.
@@ -228,7 +241,7 @@ class PolicyEngine:
                 if pending:
                     verdicts += _chain.refuse_pending(pending)
                 decision = decide(call, decision, scope, verdicts, approvals)
-            if self._observers:
+            if tell and self._observers:
                 _chain.tell(self._observers, decision)
         finally:
             _asking.set(asking)
@@ -241,6 +254,8 @@ class PolicyEngine:
         scope: Scope,
         prefer: str | None = None,
         approvals: Sequence[Approval] = (),
+        *,
+        tell: bool = True,
     ) -> Decision:
         """The same decision, with awaitable rules awaited (asyncio or trio).
 
@@ -273,7 +288,7 @@ class PolicyEngine:
                             )
                             raise
                 decision = decide(call, tool, scope, verdicts, approvals)
-            if self._observers:
+            if tell and self._observers:
                 _chain.tell(self._observers, decision)
         finally:
             _asking.set(asking)

@@ -37,7 +37,8 @@ class MemoryStore:
     """Keeps up to ``limit`` records of each kind in memory, and forgets the oldest final ones.
 
     What was forgotten is unknown again: a call id that comes back after ``limit`` newer ones is
-    decided anew. A host that needs longer memory keeps a `SQLiteStore`.
+    decided anew. Denied calls go first, so that a model that provokes denials cannot make the
+    ledger forget what has run. A host that needs longer memory keeps a `SQLiteStore`.
 
     Raises:
         LedgerError: From ``swap``: it is full of records that are not final.
@@ -69,7 +70,9 @@ class MemoryStore:
     def _forget(self, kept: dict[Key, Record]) -> None:
         # A tenth at once, so that a full store does not look through all its records each time.
         wanted = max(1, self._limit // 10)
-        oldest = [key for key, record in kept.items() if record.get("final")][:wanted]
+        final = [key for key, record in kept.items() if record.get("final")]
+        denied = [key for key in final if kept[key].get("state") == "denied"]
+        oldest = (denied or final)[:wanted]
         if not oldest:
             raise LedgerError(
                 f"the ledger holds {len(kept):,} open records and none that may be forgotten; "
@@ -88,89 +91,127 @@ _NONE: Final[Mapping[Key, Record]] = {}
 
 
 class SQLiteStore:
-    """Keeps all records in an SQLite file, across restarts and between processes.
+    """Keeps all records in an SQLite file, across restarts and between processes of one machine.
+
+    Nothing in it is forgotten: keep one file as long as call ids may come back, and no longer.
 
     Raises:
-        LedgerError: The file is no such store, or of a later version.
+        LedgerError: The file is no such store or of a later version. From the methods: it cannot
+            be read or written.
     """
 
     def __init__(self, path: str) -> None:
         import sqlite3
 
+        self._path = str(path)
+        self._broken = sqlite3.Error
         self._lock = threading.Lock()
-        self._connection = sqlite3.connect(
-            path, timeout=30.0, isolation_level=None, check_same_thread=False
-        )
         try:
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-            if version not in (0, _VERSION):
-                raise LedgerError(  # noqa: TRY301  (the connection is closed below)
-                    f"{path!r} is a ledger of version {version}; this one is {_VERSION}"
-                )
-            self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS records"
-                " (place INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL UNIQUE,"
-                " record TEXT NOT NULL)"
+            self._connection = sqlite3.connect(
+                self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
             )
-            self._connection.execute("CREATE INDEX IF NOT EXISTS kinds ON records (kind, place)")
-            self._connection.execute(f"PRAGMA user_version={_VERSION}")
-        except sqlite3.DatabaseError as error:
+        except sqlite3.Error as error:
+            raise LedgerError(f"{self._path!r} cannot be opened: {error}") from error
+        try:
+            self._prepare()
+        except sqlite3.Error as error:
             self._connection.close()
-            raise LedgerError(f"{path!r} is no ledger: {error}") from error
+            raise LedgerError(f"{self._path!r} is no ledger: {error}") from error
         except LedgerError:
             self._connection.close()
             raise
 
+    def _prepare(self) -> None:
+        """Makes the table in an empty file, and refuses a file that is something else."""
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        (application,) = execute("PRAGMA application_id").fetchone()
+        (version,) = execute("PRAGMA user_version").fetchone()
+        if application != _APPLICATION:
+            if application or version or execute("SELECT 1 FROM sqlite_schema").fetchone():
+                raise LedgerError(f"{self._path!r} is another program's database; give a new path")
+            execute(
+                "CREATE TABLE records"
+                " (place INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL UNIQUE,"
+                " record TEXT NOT NULL)"
+            )
+            execute("CREATE INDEX kinds ON records (kind, place)")
+            execute(f"PRAGMA application_id={_APPLICATION}")
+            execute(f"PRAGMA user_version={_VERSION}")
+        elif version != _VERSION:
+            raise LedgerError(
+                f"{self._path!r} is a ledger of version {version}; this program reads version "
+                f"{_VERSION}: update it, or give a new path"
+            )
+        execute("COMMIT")
+
     def get(self, key: Key) -> Record | None:
         """The record under this key, or None."""
-        with self._lock:
-            row = self._connection.execute(
-                "SELECT record FROM records WHERE key = ?", (_text(key),)
-            ).fetchone()
-        return None if row is None else json.loads(row[0])
+        rows = self._rows("SELECT key, record FROM records WHERE key = ?", _text(key))
+        return rows[0][1] if rows else None
 
     def swap(self, key: Key, old: Record | None, new: Record | None) -> bool:
         """Replaces ``old`` by ``new`` if it is still there; says whether it was."""
         named = _text(key)
-        with self._lock:
-            if old is None and new is None:
-                return self._count("SELECT 1 FROM records WHERE key = ?", named) == 0
-            if old is None:
-                return self._changed(
-                    "INSERT OR IGNORE INTO records (kind, key, record) VALUES (?, ?, ?)",
-                    key[0], named, _text(new),
-                )  # fmt: skip
-            if new is None:
-                return self._changed(
-                    "DELETE FROM records WHERE key = ? AND record = ?", named, _text(old)
-                )
+        if old is None and new is None:
+            return not self._rows("SELECT key, record FROM records WHERE key = ?", named)
+        if old is None:
             return self._changed(
-                "UPDATE records SET record = ? WHERE key = ? AND record = ?",
-                _text(new), named, _text(old),
+                "INSERT OR IGNORE INTO records (kind, key, record) VALUES (?, ?, ?)",
+                key[0], named, _text(new),
             )  # fmt: skip
+        if new is None:
+            return self._changed(
+                "DELETE FROM records WHERE key = ? AND record = ?", named, _text(old)
+            )
+        return self._changed(
+            "UPDATE records SET record = ? WHERE key = ? AND record = ?",
+            _text(new), named, _text(old),
+        )  # fmt: skip
 
     def items(self, kind: str) -> Iterator[tuple[Key, Record]]:
         """Every record of one kind, oldest key first."""
-        with self._lock:
-            rows = self._connection.execute(
-                "SELECT key, record FROM records WHERE kind = ? ORDER BY place", (kind,)
-            ).fetchall()
-        return ((tuple(json.loads(key)), json.loads(record)) for key, record in rows)
+        return iter(
+            self._rows("SELECT key, record FROM records WHERE kind = ? ORDER BY place", kind)
+        )
 
     def close(self) -> None:
         """Closes the file. The store cannot be used afterwards."""
         with self._lock:
             self._connection.close()
 
-    def _changed(self, statement: str, *values: object) -> bool:
-        return self._connection.execute(statement, values).rowcount == 1
+    def _rows(self, statement: str, value: str) -> list[tuple[Key, Record]]:
+        try:
+            with self._lock:
+                rows = self._connection.execute(statement, (value,)).fetchall()
+            return [(tuple(json.loads(key)), _object(record)) for key, record in rows]
+        except (self._broken, TypeError, ValueError) as error:
+            raise LedgerError(
+                f"the ledger {self._path!r} cannot be read: {error}; treat its calls as settled"
+            ) from error
 
-    def _count(self, statement: str, *values: object) -> int:
-        return len(self._connection.execute(statement, values).fetchall())
+    def _changed(self, statement: str, *values: str | None) -> bool:
+        try:
+            with self._lock:
+                return self._connection.execute(statement, values).rowcount == 1
+        except self._broken as error:
+            raise LedgerError(
+                f"the ledger {self._path!r} cannot be written: {error}; nothing was handed out"
+            ) from error
 
 
 _VERSION: Final = 1
+_APPLICATION: Final = 0x74_6F_6F_6C
+"""Marks the file as a ledger (``tool``), so that no other program's database is taken for one."""
+_PATIENCE: Final = 30.0
+"""Seconds to wait for another process that is writing."""
+
+
+def _object(text: str) -> Record:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise TypeError(f"a record is a {type(value).__name__}")
+    return value
 
 
 def _text(value: object) -> str:

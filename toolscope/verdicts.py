@@ -12,6 +12,7 @@ none, or asks that are all answered   allow
 ====================================  ==========================================================
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
@@ -25,6 +26,7 @@ from toolscope.model import (
     FrozenDict,
     InvalidArguments,
     Provider,
+    Reach,
     Scope,
     Tool,
     ToolCall,
@@ -293,10 +295,12 @@ def decide(
     in_order = sorted(verdicts, key=_by_plugin)
     denies = tuple(one for one in in_order if one.verdict.effect is Effect.DENY)
     if denies:
-        return _denied(call, tool, scope, denies, _failure(call.name, denies, Code.TOOL_DENIED))
+        failure = _failure(call.name, denies, Code.TOOL_DENIED)
+        unused = tuple(_unused("it lifts no deny") for _ in approvals)
+        return _denied(call, tool, scope, denies, failure, (), unused)
     asks = tuple(in_order)
     used: tuple[Approval, ...] = ()
-    unused: tuple[str, ...] = ()
+    unused = ()
     if approvals:
         used, unused = _fitting(call, tool, scope, asks, approvals)
         refusals = [approval for approval in used if not approval.allow]
@@ -335,6 +339,10 @@ def _answers(approval: Approval, ask: PluginVerdict) -> bool:
     return approval.answers is None or ask.key in approval.answers
 
 
+def _unused(why: str) -> str:
+    return f"an approval was not used: {why}"
+
+
 def _fitting(
     call: ToolCall,
     tool: Tool,
@@ -342,18 +350,38 @@ def _fitting(
     asks: Sequence[PluginVerdict],
     approvals: Sequence[Approval],
 ) -> tuple[tuple[Approval, ...], tuple[str, ...]]:
-    """The approvals that count for this call, and why each of the others does not."""
-    used: dict[Approval, None] = {}
+    """The approvals that count for this call, and why each of the others does not.
+
+    One that answers no ask is left alone, and so is one whose asks are answered already: a grant
+    that is good for one call is not to be spent where it is not needed.
+    """
+    fitting: list[Approval] = []
     unused: list[str] = []
-    for approval in approvals:
+    for approval in dict.fromkeys(approvals):
         why = approval.mismatch(call, tool, scope)
         if why is None and approval.allow and not any(_answers(approval, ask) for ask in asks):
             why = "it answers none of the asks on this call"
         if why is None:
-            used[approval] = None
+            fitting.append(approval)
         else:
-            unused.append(f"an approval was not used: {why}")
+            unused.append(_unused(why))
+    if len(fitting) > 1:
+        fitting.sort(key=_by_worth)
+    used = {approval: None for approval in fitting if not approval.allow}
+    for ask in asks:
+        if not any(_answers(approval, ask) for approval in used):
+            used.update(dict.fromkeys([one for one in fitting if _answers(one, ask)][:1]))
+    spared = len(fitting) - len(used)
+    unused += [_unused("another one answers the same asks")] * spared
     return tuple(used), tuple(unused)
+
+
+def _by_worth(approval: Approval) -> tuple[int, float, str]:
+    """The answer to this very call first, one-time grants last and of these the first to expire."""
+    if approval.is_one_time_grant:
+        expires = math.inf if approval.expires is None else approval.expires
+        return 2, expires, approval.digest
+    return int(approval.call_id is None or approval.reach is not Reach.ONCE), 0, approval.digest
 
 
 def refusal(name: str, reasons: Iterable[str]) -> Failure:
@@ -362,9 +390,14 @@ def refusal(name: str, reasons: Iterable[str]) -> Failure:
     return Failure(code=Code.APPROVAL_REFUSED, message=message)
 
 
-def decide_settled(call: ToolCall, tool: Tool | None, scope: Scope) -> Decision:
-    """Denies a call whose id was answered before: each (chat, call id) runs once (law L6)."""
-    message = _message(Code.CALL_SETTLED, call.name, ())
+def decide_settled(
+    call: ToolCall, tool: Tool | None, scope: Scope, reason: str | None = None
+) -> Decision:
+    """Denies a call whose id is settled: each (chat, call id) runs once (law L6).
+
+    ``reason`` says what became of it.
+    """
+    message = _message(Code.CALL_SETTLED, call.name, () if reason is None else (reason,))
     return _denied(call, tool, scope, (), Failure(code=Code.CALL_SETTLED, message=message))
 
 
@@ -474,7 +507,7 @@ _OPENINGS: Final[Mapping[str, str]] = {
     Code.APPROVAL_UNAVAILABLE: "This call of {name} needs a person's approval, and nobody can be "
     "asked in this chat",
     Code.APPROVAL_REFUSED: "A person refused this call of {name}",
-    Code.CALL_SETTLED: "This call of {name} was answered before, and no call runs twice",
+    Code.CALL_SETTLED: "This call of {name} is settled, and no call runs twice",
     Code.POLICY_ERROR: "The policy failed to decide about {name}, so the call was not run",
 }
 _LONGEST_NAME: Final = 100

@@ -4,16 +4,16 @@ An approval turns exactly the asks it answers into allows. It lifts no deny, and
 permission by itself: whoever hands it back has everything decided again from scratch.
 """
 
-import hashlib
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 import attrs
 
-from toolscope._frozen import FrozenDict, canonical_json, freeze
+from toolscope._frozen import FrozenDict, canonical_json, digest, freeze
 from toolscope.errors import ApprovalError, ToolsetError
-from toolscope.model._calls import ToolCall
+from toolscope.model._calls import InvalidArguments, ToolCall
 from toolscope.model._scopes import UNKNOWN, Origin, Scope
 from toolscope.model._tools import Provider, Tool
 
@@ -37,8 +37,14 @@ class AnyArguments(StrEnum):
 
 
 def arguments_digest(arguments: Mapping[str, Any]) -> str:
-    """SHA-256 (hex) of arguments: key order is free, integers are exact, text is not normalised."""
-    return hashlib.sha256(canonical_json(arguments).encode()).hexdigest()
+    """SHA-256 (hex) of arguments: key order is free, integers are exact, text is not normalised.
+
+    Raises:
+        ValueError: They are no JSON object. `InvalidArguments` have no digest.
+    """
+    if type(arguments) is InvalidArguments:
+        raise ValueError(f"arguments that are invalid have no digest: {arguments.why}")
+    return digest(freeze(arguments))
 
 
 @attrs.frozen(kw_only=True, cache_hash=True)
@@ -74,6 +80,49 @@ def _bound(value: object) -> ArgumentsBound:
 _DIGEST_LENGTH: Final = 64
 
 
+def _reach(value: object) -> Reach:
+    try:
+        return Reach(value)  # type: ignore[arg-type]  # what is no member raises
+    except ValueError:
+        raise ApprovalError(
+            f"the reach of an approval is {value!r}; allowed are 'once', 'chat' and 'subtree'"
+        ) from None
+
+
+def _true_or_false(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if type(value) is not bool:
+        raise ApprovalError(
+            f"{attribute.name} of an approval is {value!r}; allowed are True and False"
+        )
+
+
+def _text(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if not isinstance(value, str):
+        raise ApprovalError(
+            f"{attribute.name} of an approval is a {type(value).__name__}; allowed is text"
+        )
+
+
+def _moment(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    # NaN compares as neither before nor after, so an approval that ends then would never end.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_finite(value):
+        raise ApprovalError(
+            f"{attribute.name} of an approval is no finite number of seconds; allowed are seconds "
+            "since the epoch, or None"
+        )
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+_text_or_none = attrs.validators.optional(_text)
+_moment_or_none = attrs.validators.optional(_moment)
+
+
 @attrs.frozen(kw_only=True, cache_hash=True)
 class Approval:
     """An answer to an ask, or a standing grant (an approval without call id).
@@ -90,26 +139,29 @@ class Approval:
         by, at: Who gave it, and when (seconds since the epoch).
         expires: When it ends (seconds since the epoch), None = never.
         reason: What the person said, for the model.
+
+    Raises:
+        ApprovalError: A part is not well formed, or it is a refusal of more than one call.
     """
 
-    allow: bool = attrs.field(validator=attrs.validators.instance_of(bool))
-    chat: str | None = None
-    call_id: str | None = None
+    allow: bool = attrs.field(validator=_true_or_false)
+    chat: str | None = attrs.field(default=None, validator=_text_or_none)
+    call_id: str | None = attrs.field(default=None, validator=_text_or_none)
     provider: Provider
-    own_name: str
-    definition: str
+    own_name: str = attrs.field(validator=_text)
+    definition: str = attrs.field(validator=_text)
     arguments: ArgumentsBound = attrs.field(converter=_bound)
     answers: frozenset[Answered] | None = None
-    reach: Reach = attrs.field(default=Reach.ONCE, converter=Reach)
-    by: str | None = None
-    at: float | None = None
-    expires: float | None = None
-    reason: str | None = None
+    reach: Reach = attrs.field(default=Reach.ONCE, converter=_reach)
+    by: str | None = attrs.field(default=None, validator=_text_or_none)
+    at: float | None = attrs.field(default=None, validator=_moment_or_none)
+    expires: float | None = attrs.field(default=None, validator=_moment_or_none)
+    reason: str | None = attrs.field(default=None, validator=_text_or_none)
 
     def __attrs_post_init__(self) -> None:
-        if not self.allow and self.call_id is None:
+        if not self.allow and (self.call_id is None or self.reach is not Reach.ONCE):
             raise ApprovalError(
-                "a refusal names the call it refuses; what is never allowed is a rule"
+                "a refusal is of one call, which it names; what is never allowed is a rule"
             )
         if (
             self.call_id is not None
@@ -121,10 +173,18 @@ class Approval:
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of all of it: names this approval where it is remembered as spent."""
-        return hashlib.sha256(canonical_json(self.to_json()).encode()).hexdigest()
+        return digest(self.to_json())
 
-    def mismatch(self, call: ToolCall, tool: Tool, scope: Scope) -> str | None:
-        """Why this approval is not about this call; None where it is. Time is not looked at."""
+    @property
+    def is_one_time_grant(self) -> bool:
+        """Whether the first call that it answers spends it."""
+        return self.call_id is None and self.reach is Reach.ONCE
+
+    def elsewhere(self, call: ToolCall, tool: Tool, scope: Scope) -> str | None:
+        """Why this approval is for another chat, call or tool; None where it is for these.
+
+        A refusal is of its call, whatever became of the call's tool and arguments meanwhile.
+        """
         if self.call_id is not None and self.reach is Reach.ONCE:
             if self.chat != call.chat:
                 return "it was given in another chat"
@@ -136,6 +196,13 @@ class Approval:
             return "it does not reach this chat"
         if (self.provider, self.own_name) != (tool.provider, tool.own_name):
             return "it is about another tool"
+        return None
+
+    def mismatch(self, call: ToolCall, tool: Tool, scope: Scope) -> str | None:
+        """Why this approval does not fit this call; None where it does. Time is not looked at."""
+        why = self.elsewhere(call, tool, scope)
+        if why is not None or not self.allow:
+            return why
         if self.definition != tool.digest:
             return "the tool's definition has changed since"
         if isinstance(self.arguments, FrozenDict):
