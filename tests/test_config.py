@@ -1,7 +1,7 @@
 """Configuration: one file, strict values, and every fault at once with its place and its cure."""
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
+from enum import Enum, IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -410,3 +410,33 @@ def test_a_built_in_is_configured_by_its_table() -> None:
     )
     with pytest.raises(ConfigurationError, match=r"plugins\.allowlist: this plugin has no sett"):
         PolicyEngine(config={"plugins": {"allowlist": {"a": 1}}})
+
+
+class Word(StrEnum):
+    """An enum of text."""
+
+    RED = "red"
+
+
+class Level(IntEnum):
+    """An enum of numbers."""
+
+    HIGH = 1
+
+
+@pytest.mark.parametrize("kind", [Colour, Word, Level])
+def test_every_kind_of_enum_gives_its_members(kind: type[Enum]) -> None:
+    """Also of enums that are text or numbers, which older cattrs reads as what they derive from."""
+
+    @attrs.frozen
+    class Choosing:
+        one: kind  # type: ignore[valid-type]
+
+    (member, *_) = kind
+    given = {"one": member.value}
+    settings, faults = structure_settings(Choosing, given, at="p", source=None, folder=None)
+    assert (settings, faults) == (Choosing(one=member), [])
+    assert settings is not None
+    assert type(settings.one) is kind
+    _, (fault,) = structure_settings(Choosing, {"one": 9}, at="p", source=None, folder=None)
+    assert str(fault).startswith("p.one: 9 is not allowed; allowed is ")

@@ -7,7 +7,6 @@ value as it is, and each fault says where, what, what is allowed and the nearest
 
 import math
 import os
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -95,6 +94,8 @@ def _table_of(file: Path) -> Mapping[str, Any]:
         fault = Fault(path="", problem=problem, cure=cure, source=str(file))
         raise ConfigurationError("the configuration cannot be read", [fault])
 
+    import tomllib  # noqa: PLC0415  (with datetime, a tenth of the import time of this package)
+
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -161,7 +162,10 @@ def _converter(folder: Path | None) -> Any:
     converter = Converter(forbid_extra_keys=True, detailed_validation=True)
 
     def exactly(kind: type, allowed: str) -> Callable[[object, object], object]:
-        def hook(value: object, _: object) -> object:
+        def hook(value: object, target: object) -> object:
+            # cattrs before 26 asks by base class first, and enums of text or numbers come here.
+            if isinstance(target, type) and issubclass(target, Enum):
+                return member(value, target)
             if type(value) is not kind:
                 raise _Refused(value, allowed)
             return value
@@ -202,6 +206,7 @@ def _converter(folder: Path | None) -> Any:
                 return one
         raise _refused_choice(value, [one.value for one in kind])
 
+    converter.register_structure_hook(Enum, member)
     converter.register_structure_hook_func(
         lambda t: isinstance(t, type) and issubclass(t, Enum), member
     )
