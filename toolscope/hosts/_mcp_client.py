@@ -1,0 +1,188 @@
+"""The side of a host that owns the connection to an MCP server: decide before a request leaves."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+from uuid import uuid4
+
+import attrs
+import mcp_types
+from mcp import Client
+from mcp_types import CallToolResult, InputResponses, ListToolsResult, RequestParamsMeta
+
+from toolscope.hosts._marks import declared_availability
+from toolscope.hosts._mcp_requests import annotations_of, failed_result, same_objects
+from toolscope.hosts._point import EnforcementPoint, Policy, failed_decision
+from toolscope.model import Provider, Scope, Tool, ToolCall, Toolset, narrower_origin, thaw
+from toolscope.scopes import current, for_run, inside
+from toolscope.verdicts import Decision, Effect
+
+__all__ = ["ScopedClient"]
+
+_log = logging.getLogger("toolscope")
+_MOST_PAGES: Final = 1_000
+_NO_TOOLS: Final = Toolset()
+
+
+@dataclass
+class ScopedClient(Client):
+    """An ``mcp.Client`` for one chat: its lists are filtered, and its calls are decided.
+
+    A client that is opened inside a tool of another chat belongs to a worker: its origin is
+    ``tool`` whatever ``scope`` declares.
+
+    Attributes:
+        policy: The engine, a ledger over one, or a callable that returns the engine.
+        server_id: The server's id: its tools are of the provider ``mcp:ID``.
+        scope: Where the tools are used.
+        on_ask: Puts an ask to a person and says whether they allow it; None: nobody can be asked.
+    """
+
+    policy: Policy = field(kw_only=True)
+    server_id: str = field(kw_only=True)
+    scope: Scope = field(default_factory=Scope, kw_only=True)
+    on_ask: Callable[[Decision], Awaitable[bool]] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._point = EnforcementPoint(self.policy)
+        self._provider = Provider.mcp(self.server_id)
+        self._chat = uuid4().hex
+        self._outer: Scope | None = None
+        self._run = self.scope
+        self._pages: dict[str | None, tuple[list[mcp_types.Tool], Toolset]] = {}
+
+    async def __aenter__(self) -> Self:
+        """Connects. The scope of the run is settled here."""
+        self._outer = current()
+        self._run = for_run(attrs.evolve(self.scope, can_ask=self.on_ask is not None))
+        await super().__aenter__()
+        return self
+
+    def _scope(self) -> Scope:
+        """The scope of the run, narrowed where a tool of another chat is using the client."""
+        here = current()
+        if here is None or here is self._outer or here == self._run:
+            return self._run
+        return attrs.evolve(
+            self._run,
+            origin=narrower_origin(self._run.origin, here.origin),
+            ancestry=self._run.ancestry or here.ancestry,
+            can_ask=self._run.can_ask and here.can_ask,
+        )
+
+    async def list_tools(
+        self,
+        *,
+        cursor: str | None = None,
+        meta: RequestParamsMeta | None = None,
+        cache_mode: Any = "use",
+    ) -> ListToolsResult:
+        """One page of the tools that may be shown, in the server's order."""
+        result = await super().list_tools(cursor=cursor, meta=meta, cache_mode=cache_mode)
+        try:
+            toolset = self._page(cursor, result.tools)
+            listing = self._point.filter_tools(toolset, self._scope())
+            places = toolset.positions
+            shown = [result.tools[places[tool]] for tool in listing]
+        except Exception:  # noqa: BLE001  (the edge to the host: an error of ours shows nothing)
+            _log.exception("toolscope failed to filter a tool list; it is empty")
+            shown = []
+        return result.model_copy(update={"tools": shown})
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        read_timeout_seconds: float | None = None,
+        progress_callback: Any = None,
+        *,
+        input_responses: InputResponses | None = None,
+        request_state: str | None = None,
+        meta: RequestParamsMeta | None = None,
+    ) -> CallToolResult:
+        """Sends an allowed call; a denied one ends here, with a failed result."""
+        call = ToolCall(
+            id=uuid4().hex,
+            name=name,
+            provider=self._provider,
+            arguments=arguments or {},
+            chat=self._chat,
+        )
+        try:
+            decision = await self._decided(call)
+        except Exception:  # noqa: BLE001  (as above: nothing was permitted)
+            _log.exception("toolscope failed to decide a call; it is denied")
+            decision = failed_decision(call, self._run)
+        if decision.effect is not Effect.ALLOW:
+            return failed_result(decision)
+        failed = True
+        try:
+            with inside(decision.scope):
+                result = await super().call_tool(
+                    name,
+                    thaw(decision.call.arguments),
+                    read_timeout_seconds,
+                    progress_callback,
+                    input_responses=input_responses,
+                    request_state=request_state,
+                    meta=meta,
+                )
+            failed = bool(result.is_error)
+        finally:
+            self._point.completed(call, failed=failed)
+        return result
+
+    async def _decided(self, call: ToolCall) -> Decision:
+        scope, tools = self._scope(), await self._all(call.name)
+        decision = await self._point.on_tool_call_async(call, tools, scope)
+        if decision.effect is Effect.ASK and self.on_ask is not None:
+            allowed = await self.on_ask(decision)
+            self._point.answered(decision, allow=allowed is True)
+            decision = await self._point.on_tool_call_async(call, tools, scope)
+        if decision.effect is Effect.ASK:
+            unasked = attrs.evolve(scope, can_ask=False)
+            decision = await self._point.on_tool_call_async(call, tools, unasked)
+        return decision
+
+    async def _all(self, name: str) -> Toolset:
+        """The toolset of the page that holds the tool as it was last listed; listed if need be."""
+        for _, toolset in self._pages.values():
+            if toolset.by_name(name):
+                return toolset
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            result = await super().list_tools(cursor=cursor)
+            toolset = self._page(cursor, result.tools)
+            if toolset.by_name(name):
+                return toolset
+            cursor = result.next_cursor
+            if cursor is None:
+                break
+        return _NO_TOOLS
+
+    def _page(self, cursor: str | None, tools: list[mcp_types.Tool]) -> Toolset:
+        if cursor is None:
+            first = self._pages.get(None)
+            self._pages = {} if first is None else {None: first}  # the others may be gone
+        last, toolset = self._pages.get(cursor, ([], _NO_TOOLS))
+        if len(last) != len(tools) or not same_objects(last, tools):
+            toolset = toolset.renewed([self._translated(tool) for tool in tools])
+        self._pages[cursor] = (tools, toolset)
+        return toolset
+
+    def _translated(self, tool: mcp_types.Tool) -> Tool:
+        return Tool(
+            name=tool.name,
+            provider=self._provider,
+            title=tool.title,
+            description=tool.description,
+            input_schema=tool.input_schema,
+            output_schema=tool.output_schema,
+            annotations=annotations_of(tool.annotations),
+            availability=declared_availability(None, tool.meta),
+            meta=tool.meta,
+            raw=tool.model_dump(mode="json", by_alias=True, exclude_none=True),
+            source=tool,
+        )
