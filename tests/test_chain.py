@@ -29,6 +29,16 @@ REASON = (
 )
 
 
+def missing_reason() -> str:
+    """What Python says of a verdict without content; from 3.12 on it names the module too."""
+    with pytest.raises(AttributeError) as caught:
+        object.__new__(Verdict).reason  # noqa: B018
+    return f"AttributeError: {caught.value}"
+
+
+NO_REASON = missing_reason()
+
+
 def listing_with(answer: Callable[[Toolset], Any]) -> Listing:
     """The listing where a plugin ``bad`` answers like this."""
 
@@ -220,7 +230,7 @@ KEY = (
         ),
         pytest.param(
             lambda tools: {tools[0]: broken_verdict()},
-            "AttributeError: 'Verdict' object has no attribute 'reason'",
+            NO_REASON,
             id="a verdict without content",
         ),
         pytest.param(
@@ -370,7 +380,7 @@ class HostileClass:
         ),
         pytest.param(
             broken_verdict,
-            "AttributeError: 'Verdict' object has no attribute 'reason'",
+            NO_REASON,
             id="a verdict without content",
         ),
         pytest.param(HostileClass, "ValueError: no class", id="hostile answer"),
@@ -625,7 +635,7 @@ async def later_raises(error: BaseException) -> None:
         (lambda: later(a_coroutine()), f"on_tool_call answered coroutine; {ALLOWED}"),
         (
             lambda: later(broken_verdict()),
-            "AttributeError: 'Verdict' object has no attribute 'reason'",
+            NO_REASON,
         ),
     ],
 )

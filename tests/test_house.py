@@ -173,11 +173,12 @@ def test_a_plugin_imports_public_names_only(file: Path) -> None:
             assert one.rsplit(".", 1)[1] in importlib.import_module(module).__all__
 
 
-def test_the_contract_on_plugins_knows_every_private_module() -> None:
-    """A new private module is added to the import contract ``plugins``."""
+def test_the_contract_on_plugins_is_complete() -> None:
+    """The import contract ``plugins`` knows every plugin, and every private module."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    contracts = settings["tool"]["importlinter"]["contracts"]
-    (contract,) = (one for one in contracts if one["id"] == "plugins")
+    linter = settings["tool"]["importlinter"]
+    assert {"toolscope", *(file.parent.name for file in PLUGINS)} <= set(linter["root_packages"])
+    (contract,) = (one for one in linter["contracts"] if one["id"] == "plugins")
     private = {f"toolscope.{file.stem}" for file in PACKAGE.glob("_[!_]*.py")}
     assert private <= set(contract["protected_modules"])
 

@@ -15,6 +15,9 @@ SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 TEST_TOOLS = ("pytest>=8.3", "pytest-xdist", "coverage", "hypothesis", "trio", "jsonschema")
 
+ELSEWHERE = ("hosts", "benchmarks", "test_cases.py", "test_house.py")
+"""Tests that need hosts or plugins, and those of the tree: they say nothing of an interpreter."""
+
 
 def find_interpreter(version: str) -> Path | None:
     """An interpreter of this version: one that uv finds, else one that pyenv installed."""
@@ -27,9 +30,9 @@ def find_interpreter(version: str) -> Path | None:
 
 
 def run_core_tests(commands: Path) -> None:
-    """Runs the quick tests in an environment: not those of hosts, of the tree, of what is built."""
+    """Runs the quick tests in an environment that has neither hosts nor plugins."""
     python: list[str | Path] = [commands / "python", "-m", "pytest", "-q", "-n", "auto"]
-    ignored = [f"--ignore=tests/{name}" for name in ("hosts", "benchmarks", "test_house.py")]
+    ignored = [f"--ignore=tests/{name}" for name in ELSEWHERE]
     succeed([*python, "-p", "no:cacheprovider", "-m", "not slow", *ignored, "tests"], seconds=900)
 
 
