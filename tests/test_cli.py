@@ -150,6 +150,13 @@ def test_no_tools_and_none_left_are_told_apart(folder: Path, document: str, expe
     assert f"  shown     {expected}\n" in toolscope(folder, "tools", "-", given=document).stdout
 
 
+def test_a_session_without_chats_says_so(folder: Path) -> None:
+    """An empty answer is told from no answer."""
+    assert answer(folder, "tools", "-", given=session(chats=[]))["chats"] == []
+    done = toolscope(folder, "tools", "-", given=session(chats=[]))
+    assert (done.returncode, done.stdout) == (0, "The session has no chats.\n")
+
+
 def test_one_chat_is_chosen_by_its_uri(folder: Path) -> None:
     """``--chat`` shows that chat alone; a wrong one ends with the nearest."""
     chosen = answer(folder, "tools", "--sample", "--chat", "ahp-chat:/fork")["chats"]

@@ -92,6 +92,8 @@ def _as_json(session: Session, listings: Iterable[tuple[Chat, Listing]]) -> dict
 
 def _write(session: Session, listings: Iterable[tuple[Chat, Listing]]) -> None:
     toolset = session.toolset
+    if not session.chats:
+        write_heading("The session has no chats.")
     for chat, listing in listings:
         write_heading(chat.title or chat.uri)
         write_row("chat", chat.uri)

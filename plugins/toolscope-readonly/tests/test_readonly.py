@@ -143,6 +143,15 @@ def test_wrong_settings_say_what_is_allowed(tmp_path: Path, settings: str, messa
     assert message in str(caught.value)
 
 
+def test_the_settings_in_the_readme_are_accepted(tmp_path: Path) -> None:
+    """The example of README.md is a valid configuration."""
+    readme = Path(__file__).parents[1] / "README.md"
+    (block,) = readme.read_text(encoding="utf-8").split("```toml\n")[1:]
+    file = tmp_path / "toolscope.toml"
+    file.write_text('enable = ["readonly"]\n' + block.split("```")[0], encoding="utf-8")
+    assert listed(PolicyEngine.load(file), Origin.TOOL) == ["read", "issues"]
+
+
 def test_it_imports_public_names_only() -> None:
     """A plugin builds on hookspecs, model and verdicts."""
     import toolscope_readonly
