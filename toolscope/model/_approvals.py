@@ -67,8 +67,8 @@ def _bound(value: object) -> ArgumentsBound:
         except ValueError as error:
             raise ApprovalError(f"the condition of an approval is not JSON: {error}") from error
         return condition
-    if value == AnyArguments.ANY:
-        return AnyArguments.ANY
+    if isinstance(value, AnyArguments):
+        return value
     if isinstance(value, str) and len(value) == _DIGEST_LENGTH:
         return value
     raise ApprovalError(
@@ -166,7 +166,7 @@ class Approval:
         if (
             self.call_id is not None
             and self.reach is Reach.ONCE
-            and not isinstance(self.arguments, str)
+            and (self.arguments is AnyArguments.ANY or isinstance(self.arguments, FrozenDict))
         ):
             raise ApprovalError("an answer to one call binds exactly its arguments")
 
