@@ -11,7 +11,8 @@ import attrs
 import pytest
 
 from toolscope._config import read_configuration
-from toolscope._plugins import PluginRecord, assemble
+from toolscope._inventory import PluginRecord
+from toolscope._plugins import assemble
 from toolscope.engine import PolicyEngine
 from toolscope.errors import ConfigurationError, PluginError
 from toolscope.hookspecs import hookimpl

@@ -6,9 +6,8 @@ hookimpls and calls each one itself. Here stands the only ``except Exception`` a
 """
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -16,10 +15,17 @@ from toolscope.listings import Answer, Listing
 from toolscope.model import Scope, Tool, ToolCall, Toolset
 from toolscope.verdicts import Code, Decision, Effect, PluginVerdict, Verdict, deny
 
-_log = logging.getLogger("toolscope")
+if TYPE_CHECKING:
+    from logging import Logger
 
 _MASK_BY_POSITION: Final = 3
 """Below one withheld tool in this many, setting single bytes beats testing every tool."""
+
+
+def _log() -> "Logger":
+    import logging
+
+    return logging.getLogger("toolscope")
 
 
 def _faulty(plugin: str) -> Verdict:
@@ -257,7 +263,7 @@ def _dispose(given: object) -> None:
         elif inspect.isawaitable(given) and callable(cancel := getattr(given, "cancel", None)):
             cancel()
     except Exception:  # noqa: BLE001  (a ``finally`` inside it, or its attribute, is plugin code)
-        _log.warning("a rule's awaitable could not be closed", exc_info=True)
+        _log().warning("a rule's awaitable could not be closed", exc_info=True)
 
 
 def cancelled(rules: Sequence[Pending]) -> list[PluginVerdict]:
@@ -286,4 +292,4 @@ def tell(observers: Sequence[Observer], outcome: Decision | Listing) -> None:
         try:
             observer.function(*([outcome] if observer.arguments else []))
         except Exception:  # noqa: BLE001  (an observer cannot change or stop a decision)
-            _log.exception("on_decision of plugin %r failed", observer.plugin)
+            _log().exception("on_decision of plugin %r failed", observer.plugin)

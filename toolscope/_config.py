@@ -9,12 +9,14 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from pathlib import Path
-from typing import Any, Final, Literal, NoReturn, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, get_args, get_origin
 
 import attrs
 
 from toolscope.errors import ConfigurationError, Fault, nearest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Configuration", "read_configuration", "structure_settings"]
 
@@ -39,7 +41,7 @@ class Configuration:
     enable: tuple[str, ...] | None = None
     async_timeout: float = attrs.field(default=5.0, validator=_seconds)
     plugins: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
-    path: Path | None = attrs.field(default=None, kw_only=True)
+    path: "Path | None" = None
 
     @property
     def source(self) -> str | None:
@@ -47,7 +49,7 @@ class Configuration:
         return None if self.path is None else str(self.path)
 
     @property
-    def folder(self) -> Path | None:
+    def folder(self) -> "Path | None":
         """What paths in settings are relative to; None where the configuration is no file."""
         return None if self.path is None else self.path.parent
 
@@ -75,11 +77,13 @@ def read_configuration(
     named = path if path is not None else os.environ.get(ENVIRONMENT) or None
     if named is None:
         return Configuration()
+    from pathlib import Path
+
     file = Path(named).absolute()
     return _top(_table_of(file), file)
 
 
-def _top(table: Mapping[str, Any], path: Path | None) -> Configuration:
+def _top(table: Mapping[str, Any], path: "Path | None") -> Configuration:
     source = None if path is None else str(path)
     top, faults = structure_settings(_TopTable, table, at="", source=source, folder=None)
     if top is None:
@@ -89,12 +93,12 @@ def _top(table: Mapping[str, Any], path: Path | None) -> Configuration:
     )
 
 
-def _table_of(file: Path) -> Mapping[str, Any]:
+def _table_of(file: "Path") -> Mapping[str, Any]:
     def broken(problem: str, cure: str | None = None) -> NoReturn:
         fault = Fault(path="", problem=problem, cure=cure, source=str(file))
         raise ConfigurationError("the configuration cannot be read", [fault])
 
-    import tomllib  # noqa: PLC0415  (with datetime, a tenth of the import time of this package)
+    import tomllib
 
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -134,7 +138,7 @@ def _shown(value: object) -> str:
 
 
 def structure_settings(
-    cls: type[T], table: object, *, at: str, source: str | None, folder: Path | None
+    cls: type[T], table: object, *, at: str, source: str | None, folder: "Path | None"
 ) -> tuple[T | None, list[Fault]]:
     """The table as an instance of the attrs class, or None with every fault in it.
 
@@ -153,8 +157,10 @@ def structure_settings(
     return None, [attrs.evolve(fault, source=source) for fault in found]
 
 
-def _converter(folder: Path | None) -> Any:
+def _converter(folder: "Path | None") -> Any:
     """A strict converter for primitives, collections, choices, paths; it refuses unknown keys."""
+    from pathlib import Path
+
     from cattrs import Converter
     from cattrs.errors import IterableValidationError, IterableValidationNote
     from cattrs.gen import make_dict_structure_fn

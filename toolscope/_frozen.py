@@ -1,6 +1,5 @@
 """JSON that cannot be changed: read-only dicts and lists, and the one canonical text."""
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -164,6 +163,8 @@ def canonical_json(value: object) -> str:
 
 def digest(value: object) -> str:
     """SHA-256 (hex) of the canonical text. Two lone surrogates are not the character they make."""
+    import hashlib
+
     text = json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )

@@ -6,9 +6,10 @@ catches what reasons, errors and the values it asked for would give away.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
-__all__ = ["MASKED", "masked"]
+__all__ = ["MASKED", "masked", "text"]
 
 MASKED: Final = "[masked]"
 
@@ -31,6 +32,20 @@ _TEXT: Final = re.compile(
 _LONGEST: Final = 100_000
 
 
+def text(value: str) -> str:
+    """The text with what has the form of a secret replaced; cut beyond 100,000 characters."""
+    return _short(value) if len(value) <= _SHORT else _TEXT.sub(MASKED, value[:_LONGEST])
+
+
+_SHORT: Final = 1_000
+
+
+@lru_cache(4_096)
+def _short(value: str) -> str:
+    """Reasons, names and messages come back again and again; looking through one takes long."""
+    return _TEXT.sub(MASKED, value)
+
+
 def masked(value: object) -> Any:
     """A copy of a JSON value with every secret replaced, at every depth.
 
@@ -38,7 +53,7 @@ def masked(value: object) -> Any:
     token or password is. Text beyond 100,000 characters is cut.
     """
     if isinstance(value, str):
-        return _TEXT.sub(MASKED, value[:_LONGEST])
+        return text(value)
     if isinstance(value, Mapping):
         return {
             masked(key): MASKED if _KEY.search(str(key)[:200]) else masked(item)

@@ -7,8 +7,7 @@ would let pass is refused here, when the engine is made.
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pluggy
@@ -16,29 +15,18 @@ import pluggy
 from toolscope import hookspecs
 from toolscope._chain import CallRule, ListRule, Observer, positional
 from toolscope._config import Configuration, structure_settings
+from toolscope._inventory import PluginRecord
+from toolscope._version import __version__
 from toolscope.builtin import BUILTINS
-from toolscope.errors import Fault, PluginError, nearest
+from toolscope.errors import ConfigurationError, Fault, PluginError, nearest
 
-__all__ = ["Assembly", "Hooks", "PluginRecord", "assemble"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["Assembly", "Hooks", "assemble"]
 
 HOOKS: Final = ("filter_tools", "on_tool_call", "on_decision")
 _SYNC_HOOKS: Final = ("filter_tools", "on_decision")
-
-
-@attrs.frozen(kw_only=True)
-class PluginRecord:
-    """One plugin as ``engine.plugins`` and the command show it.
-
-    ``distribution`` and ``version`` are None for a plugin given in code, ``hooks`` is empty for one
-    that was not imported, ``why_not`` says why a plugin is not active.
-    """
-
-    name: str
-    distribution: str | None = None
-    version: str | None = None
-    hooks: tuple[str, ...] = ()
-    active: bool = True
-    why_not: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -67,28 +55,22 @@ class _Candidate:
     """A plugin that could be made active: an entry point, or what was given in code."""
 
     name: str
-    given: object
+    given: object = None
+    entry_point: "EntryPoint | None" = None
     builtin: bool = False
 
     @property
     def distribution(self) -> tuple[str | None, str | None]:
-        if self.builtin or not isinstance(self.given, EntryPoint) or self.given.dist is None:
-            return ("toolscope-policy", _own_version()) if self.builtin else (None, None)
-        return self.given.dist.name, self.given.dist.version
+        if self.builtin:
+            return "toolscope-policy", __version__
+        if self.entry_point is None or self.entry_point.dist is None:
+            return None, None
+        return self.entry_point.dist.name, self.entry_point.dist.version
 
     @property
     def described(self) -> str:
         name, version = self.distribution
         return f"plugin {self.name!r}" + (f" of {name} {version}" if name else "")
-
-
-def _own_version() -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("toolscope-policy")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return None
 
 
 def assemble(configuration: Configuration, given: Sequence[object] | None = None) -> Assembly:
@@ -98,9 +80,7 @@ def assemble(configuration: Configuration, given: Sequence[object] | None = None
     faults: list[Fault] = []
     candidates = [_Candidate(name=n, given=cls, builtin=True) for n, cls in BUILTINS.items()]
     if given is None:
-        candidates += [
-            _Candidate(name=e.name, given=e) for e in entry_points(group=hookspecs.PROJECT)
-        ]
+        candidates += _installed()
     else:
         candidates += [_Candidate(name=_name_in_code(one), given=one) for one in given]
     candidates.sort(key=lambda c: (c.name, c.distribution[0] or ""))
@@ -151,6 +131,13 @@ def assemble(configuration: Configuration, given: Sequence[object] | None = None
     return Assembly(records=tuple(records), hooks=_hooks(manager), faults=tuple(faults))
 
 
+def _installed() -> list[_Candidate]:
+    from importlib.metadata import entry_points
+
+    found = entry_points(group=hookspecs.PROJECT)
+    return [_Candidate(name=entry_point.name, entry_point=entry_point) for entry_point in found]
+
+
 def _selected(name: str, configuration: Configuration) -> bool:
     return configuration.enable is None or name in configuration.enable
 
@@ -177,9 +164,9 @@ def _build(candidate: _Candidate, configuration: Configuration) -> tuple[object,
         return None, [Fault(path=candidate.described, problem=problem, cure=cure)]
 
     cls = candidate.given
-    if isinstance(cls, EntryPoint):
+    if candidate.entry_point is not None:
         try:
-            cls = cls.load()
+            cls = candidate.entry_point.load()
         except Exception as error:  # noqa: BLE001  (importing it runs a stranger's code)
             return wrong(
                 f"it cannot be imported ({type(error).__name__}: {error})",
@@ -217,6 +204,8 @@ def _build(candidate: _Candidate, configuration: Configuration) -> tuple[object,
         return None, [fault]
     try:
         return cls(*arguments), []
+    except ConfigurationError as error:  # of a file of the plugin's own: the faults say where
+        return None, list(error.faults)
     except Exception as error:  # noqa: BLE001  (a stranger's constructor)
         return wrong(f"it cannot be built ({type(error).__name__}: {error})")
 

@@ -7,8 +7,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from toolscope import _chain
-from toolscope._config import Configuration, read_configuration
-from toolscope._plugins import Assembly, PluginRecord, assemble
+from toolscope._inventory import PluginRecord
 from toolscope.errors import ConfigurationError, RecursionRefused
 from toolscope.listings import Answer, Listing, make_listing
 from toolscope.model import Approval, InvalidArguments, Scope, Tool, ToolCall, Toolset
@@ -63,9 +62,8 @@ class PolicyEngine:
     ) -> None:
         given = tuple(plugins)
         table = dict(config or {})
-        self._start(
-            read_configuration(table=table), given, lambda: PolicyEngine(given, config=table)
-        )
+        self._start(None, table, given)
+        self._again: Callable[[], PolicyEngine] = lambda: PolicyEngine(given, config=table)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None = None) -> "PolicyEngine":
@@ -78,21 +76,24 @@ class PolicyEngine:
             ConfigurationError: It cannot be read, or what it selects cannot be used; all faults.
         """
         engine = cls.__new__(cls)
-        engine._start(  # noqa: SLF001
-            read_configuration(path), None, lambda: cls.load(path)
-        )
+        engine._start(path, None, None)  # noqa: SLF001
+        engine._again = lambda: cls.load(path)  # noqa: SLF001
         return engine
 
     def _start(
         self,
-        configuration: Configuration,
+        path: str | os.PathLike[str] | None,
+        table: Mapping[str, Any] | None,
         given: tuple[object, ...] | None,
-        again: Callable[[], "PolicyEngine"],
     ) -> None:
-        assembly: Assembly = assemble(configuration, given)
+        # Whoever only builds values or writes a rule never pays for discovery and configuration.
+        from toolscope._config import read_configuration
+        from toolscope._plugins import assemble
+
+        configuration = read_configuration(path, table=table)
+        assembly = assemble(configuration, given)
         if assembly.faults:
             raise ConfigurationError("the policy cannot be loaded", assembly.faults)
-        self._again = again
         self._timeout = configuration.async_timeout
         self._records = assembly.records
         self._list_rules = assembly.hooks.list_rules

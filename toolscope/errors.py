@@ -16,7 +16,6 @@ A rule that fails never surfaces here: the engine turns it into a deny (law L4).
 """
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 import attrs
 
@@ -41,6 +40,8 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> tuple[str, ...]:
     Letter case does not count. Names of more than 200 characters are never compared: likeness
     costs time that grows with the product of the lengths.
     """
+    from difflib import get_close_matches
+
     if len(name) > _LONGEST_COMPARED:
         return ()
     by_folded: dict[str, list[str]] = {}

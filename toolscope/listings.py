@@ -1,17 +1,19 @@
 """Listings: the outcome for one tool list, and how names are settled among its tools."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import compress
 from types import MappingProxyType
-from typing import Final, Never, overload
+from typing import TYPE_CHECKING, Final, Never, overload
 
 import attrs
 
+from toolscope._frozen import digest
 from toolscope.model import Provider, ProviderKind, Scope, Tool, Toolset
-from toolscope.requests import ListingDiff, RequestCheck, check_request, diff
 from toolscope.verdicts import PluginVerdict, Unlisted, Verdict, why_unlisted
+
+if TYPE_CHECKING:
+    from toolscope.requests import ListingDiff, RequestCheck
 
 __all__ = ["Answer", "Listing", "make_listing"]
 
@@ -96,7 +98,7 @@ class Listing(Sequence[Tool]):
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) of what the model sees, in order. Equal inputs give it in any process."""
-        return hashlib.sha256("\n".join(tool.digest for tool in self._tools).encode()).hexdigest()
+        return digest([tool.digest for tool in self._tools])
 
     def resolve(self, name: str, provider: Provider | None = None) -> Tool | None:
         """The one listed tool of this name (and provider); None for none, and for several."""
@@ -126,7 +128,7 @@ class Listing(Sequence[Tool]):
         tool_choice: str | None = None,
         history_tool_names: Iterable[str] = (),
         needs_tools: bool = False,
-    ) -> RequestCheck:
+    ) -> "RequestCheck":
         """Looks at a model request before it is sent with this listing.
 
         ``tool_choice`` is ``auto``, ``none``, ``required``, ``any`` or the name of a tool that the
@@ -134,11 +136,15 @@ class Listing(Sequence[Tool]):
         ``needs_tools`` the provider refuses a request without a tool section. Strict providers
         refuse what is found here, so the check says what to send instead.
         """
+        from toolscope.requests import check_request
+
         names = frozenset(tool.name for tool in self._tools)
         return check_request(names, tool_choice, history_tool_names, needs_tools)
 
-    def diff(self, other: "Listing") -> ListingDiff:
+    def diff(self, other: "Listing") -> "ListingDiff":
         """What changed from here to ``other``: why a prompt cache broke. Falsy = nothing."""
+        from toolscope.requests import diff
+
         return diff(self._tools, other)
 
     @overload

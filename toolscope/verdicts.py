@@ -15,11 +15,11 @@ none, or asks that are all answered   allow
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 
 import attrs
 
-from toolscope._masking import masked
 from toolscope.model import (
     Answered,
     Approval,
@@ -30,7 +30,7 @@ from toolscope.model import (
     Scope,
     Tool,
     ToolCall,
-    arguments_digest,
+    freeze,
 )
 
 __all__ = [
@@ -231,45 +231,80 @@ class Decision:
         Of the arguments it holds a digest; their values only as far as ``arguments`` (a redactor)
         returns them. ``seconds`` is how long the decision took. Absent parts are left out.
         """
-        call, failure, scope = self.call, self.failure, self.scope
+        from toolscope import _masking
+
+        call, failure = self.call, self.failure
+        text = _masking.text
         record: dict[str, Any] = {
             "schema": 1,
-            "chat": call.chat,
-            "call_id": call.id,
-            "via": call.via,
-            "name": call.name,
-            "tool": None if self.tool is None else self.tool.identity,
+            "name": text(call.name),
             "effect": self.effect.value,
-            "provider": None if self.provider is None else str(self.provider),
-            "code": None if failure is None else str(failure.code),
-            "message": None if failure is None else failure.message,
-            "attempts": None if failure is None else failure.attempts,
-            "verdicts": [
-                _present(
-                    plugin=one.plugin,
-                    rule=one.verdict.rule,
-                    effect=one.verdict.effect.value,
-                    code=one.verdict.code and str(one.verdict.code),
-                    reason=one.verdict.reason,
-                    detail=one.verdict.detail,
-                    error=one.error,
-                )
-                for one in self.verdicts
-            ],
-            "approvals": [
+            "scope": _scope_record(self.scope),
+            "verdicts": [_verdict_record(one) for one in self.verdicts],
+        }
+        if call.chat is not None:
+            record["chat"] = text(call.chat)
+        if call.id is not None:
+            record["call_id"] = text(call.id)
+        if call.via is not None:
+            record["via"] = text(call.via)
+        if self.tool is not None:
+            record["tool"] = text(self.tool.identity)
+        if self.provider is not None:
+            record["provider"] = text(str(self.provider))
+        if failure is not None:
+            record["code"] = str(failure.code)
+            record["message"] = text(failure.message)
+            record["attempts"] = failure.attempts
+        if not isinstance(call.arguments, InvalidArguments):
+            record["arguments_digest"] = call.arguments_digest
+        if arguments is not None:
+            record["arguments"] = _masking.masked(arguments(call.arguments))
+        if self.approvals:
+            record["approvals"] = [
                 _present(by=one.by, at=one.at, reach=one.reach.value, call_id=one.call_id)
                 for one in self.approvals
-            ],
-            "unused_approvals": list(self.unused_approvals),
-            "scope": scope.to_json(),
-            "arguments_digest": None
-            if isinstance(call.arguments, InvalidArguments)
-            else arguments_digest(call.arguments),
-            "arguments": None if arguments is None else arguments(call.arguments),
-            "seconds": seconds,
-        }
-        recorded: dict[str, Any] = masked(_present(**record))
-        return recorded
+            ]
+        if self.unused_approvals:
+            record["unused_approvals"] = list(self.unused_approvals)
+        if seconds is not None:
+            record["seconds"] = seconds
+        return record
+
+
+_RECORDS_KEPT: Final = 1_024
+
+
+@lru_cache(_RECORDS_KEPT)
+def _verdict_record(one: PluginVerdict) -> FrozenDict:
+    """A verdict as the decision log shows it. Rules build few, so each is masked once."""
+    from toolscope._masking import masked
+
+    verdict = one.verdict
+    shown = _present(
+        plugin=one.plugin,
+        rule=verdict.rule,
+        effect=verdict.effect.value,
+        code=None if verdict.code is None else str(verdict.code),
+        reason=verdict.reason,
+        detail=verdict.detail,
+        error=one.error,
+    )
+    record: FrozenDict = freeze(masked(shown))
+    return record
+
+
+@lru_cache(_RECORDS_KEPT)
+def _scope_record(scope: Scope) -> FrozenDict:
+    """A scope as the decision log shows it: without the allowlist, which may be long."""
+    from toolscope._masking import masked
+
+    shown = scope.to_json()
+    shown.pop("agent", None)
+    if scope.agent is not None:
+        shown["agent"] = scope.agent.name
+    record: FrozenDict = freeze(masked(shown))
+    return record
 
 
 def _present(**members: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """``toolscope plugins``: which plugins are installed, which run, and why not the others."""
 
-from toolscope._plugins import PluginRecord, assemble
+from toolscope._inventory import PluginRecord
+from toolscope._plugins import assemble
 from toolscope.cli._input import ConfigOption, JsonOption, find_configuration
 from toolscope.cli._output import complain, say_configuration, write_json, write_row
 

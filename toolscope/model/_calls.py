@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, Never
 
 import attrs
 
-from toolscope._frozen import EMPTY, MAX_DEPTH, FrozenDict, freeze
+from toolscope._frozen import EMPTY, MAX_DEPTH, FrozenDict, digest, freeze
 from toolscope.model._scopes import text
 from toolscope.model._tools import Provider
 
@@ -82,3 +83,8 @@ class ToolCall:
     chat: str | None = attrs.field(default=None, validator=attrs.validators.optional(text))
     ancestors: tuple[str | None, ...] = attrs.field(default=(), converter=_chat_ids)
     via: str | None = attrs.field(default=None, validator=attrs.validators.optional(text))
+
+    @cached_property
+    def arguments_digest(self) -> str:
+        """SHA-256 (hex) of the arguments, made on first use; see `arguments_digest`."""
+        return digest(self.arguments)

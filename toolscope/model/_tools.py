@@ -1,6 +1,5 @@
 """Tools, their providers, and the toolset of a session."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
@@ -9,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from toolscope._frozen import FrozenDict, FrozenList, canonical_json, freeze
+from toolscope._frozen import FrozenDict, FrozenList, digest, freeze
 from toolscope.errors import ToolsetError
 
 
@@ -269,7 +268,7 @@ class Tool:
                 self.name, self.title, self.description, self.input_schema, self.output_schema,
                 [a.title, a.read_only, a.destructive, a.idempotent, a.open_world],
             ]  # fmt: skip
-            digests["seen"] = hashlib.sha256(canonical_json(seen).encode()).hexdigest()
+            digests["seen"] = digest(seen)
         return digests["seen"]
 
     def same_to_rules(self, other: "Tool") -> bool:
