@@ -20,13 +20,25 @@ def look_alike_keys(text: str) -> tuple[str, ...]:
     There are two because a capital I looks like a small l, which only shows before case is folded,
     and is an i once it is folded.
     """
+    if text.isascii() and text.isprintable() and " " not in text:
+        folded = text.lower().translate(_ASCII)
+        if "I" not in text:
+            return (folded,)
+        seen = text.translate(_ASCII)
+        return (seen,) if seen == folded else (seen, folded)
     return _kept(text) if len(text) <= _LONGEST_KEPT else _keys(text)
 
 
+def _key(text: str) -> str:
+    return disarm.skeleton_key(text, digit_policy="tr39")
+
+
 def _keys(text: str) -> tuple[str, ...]:
-    seen = disarm.skeleton_key(text, digit_policy="tr39")
-    folded = disarm.skeleton_key(text.casefold(), digit_policy="tr39")
+    seen, folded = _key(text), _key(text.casefold())
     return (seen,) if seen == folded else (seen, folded)
 
 
 _kept = lru_cache(maxsize=4096)(_keys)
+
+_ASCII: Final = {code: _key(chr(code)) for code in range(0x21, 0x7F)}
+"""The keys of single signs. Names of nothing but these, as most are, need no more than that."""

@@ -16,7 +16,7 @@ which is for denies and asks, compares look-alike keys and lets ``*`` cross segm
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 import attrs
@@ -32,6 +32,7 @@ Token: TypeAlias = str
 """Literal text, ``*`` or ``**``; a row of tokens has no two wildcards side by side."""
 
 _WILDCARDS: Final = re.compile(r"(\*+)")
+_STARS: Final = ("*", "**")
 _SPECIAL_ELSEWHERE: Final = frozenset("?[]{}")
 
 
@@ -60,7 +61,7 @@ class Pattern:
             )
         parts = [part for part in _WILDCARDS.split(text) if part]
         tokens = tuple("**" if part.startswith("**") else part for part in parts)
-        if sum(token in ("*", "**") for token in tokens) > MOST_WILDCARDS:
+        if sum(token in _STARS for token in tokens) > MOST_WILDCARDS:
             raise ValueError(
                 f"the pattern {text!r} has more than {MOST_WILDCARDS} wildcards; write several"
             )
@@ -72,88 +73,6 @@ class Pattern:
         """Whether the whole of ``text`` matches."""
         index = PatternIndex([(self, 1)], generous=generous, separator=separator)
         return bool(index.owners(text))
-
-
-class PatternIndex:
-    """Many patterns, compiled once, each with the owners it belongs to (one bit an owner).
-
-    Exact patterns cost one look-up together, ``text*`` and ``*text`` one for each length that
-    occurs, and all others run side by side as bits of one number, a step for each character. No
-    pattern backtracks, so the time grows with the text's length alone.
-    """
-
-    def __init__(
-        self, entries: Iterable[tuple[Pattern, int]], *, generous: bool, separator: str = "/"
-    ) -> None:
-        self._generous = generous
-        self._separator = separator
-        self._exact: dict[str, int] = {}
-        self._prefixes: dict[str, int] = {}
-        self._suffixes: dict[str, int] = {}
-        self._everything = 0
-        loose, segmented = _Automaton(separator), _Automaton(separator)
-        for pattern, owner in entries:
-            for tokens in dict.fromkeys(self._variants(pattern)):
-                match [token for token in tokens if token]:
-                    case [("*" | "**")]:
-                        self._everything |= owner
-                    case [literal]:
-                        self._exact[literal] = self._exact.get(literal, 0) | owner
-                        continue
-                    case [literal, ("*" | "**")]:
-                        self._prefixes[literal] = self._prefixes.get(literal, 0) | owner
-                    case [("*" | "**"), literal]:
-                        self._suffixes[literal] = self._suffixes.get(literal, 0) | owner
-                    case rest:
-                        loose.add(rest, owner)
-                segmented.add(tokens, owner)
-        self._prefix_lengths = sorted({len(prefix) for prefix in self._prefixes})
-        self._suffix_lengths = sorted({len(suffix) for suffix in self._suffixes})
-        self._loose = loose
-        self._segmented = segmented
-
-    def __bool__(self) -> bool:
-        return bool(self._exact or self._segmented)
-
-    def owners(self, text: str) -> int:
-        """The owners of all patterns that the whole of ``text`` matches, as bits."""
-        if not self._generous:
-            return self._owners(text)
-        found = 0
-        for key in look_alike_keys(text):
-            found |= self._owners(key)
-        return found
-
-    def _owners(self, text: str) -> int:
-        found = self._exact.get(text, 0)
-        if not self._generous and self._separator in text:
-            return found | self._segmented.owners(text)
-        found |= self._everything
-        size = len(text)
-        prefixes, suffixes = self._prefixes, self._suffixes
-        for length in self._prefix_lengths:
-            if length > size:
-                break
-            prefix = text[:length]
-            if prefix in prefixes:
-                found |= prefixes[prefix]
-        for length in self._suffix_lengths:
-            if length > size:
-                break
-            suffix = text[size - length :]
-            if suffix in suffixes:
-                found |= suffixes[suffix]
-        return found | self._loose.owners(text) if self._loose else found
-
-    def _variants(self, pattern: Pattern) -> Iterator[tuple[Token, ...]]:
-        if not self._generous:
-            yield pattern.tokens
-            return
-        for which in (0, -1):
-            yield tuple(
-                "**" if token in ("*", "**") else look_alike_keys(token)[which]
-                for token in pattern.tokens
-            )
 
 
 class _Automaton:
@@ -191,15 +110,15 @@ class _Automaton:
 
     def owners(self, text: str) -> int:
         """The owners of the patterns that the whole text fits."""
-        steps, separator = self._steps, self._separator
-        stay = self._stay
-        stay_in_segment = stay | self._stay_in_segment
-        state = self._start
-        for character in text:
-            stays = state & (stay if character == separator else stay_in_segment)
-            state = ((state & steps.get(character, 0)) << 1) | stays
-            if not state:
-                return 0
+        step, state = self._steps.get, self._start
+        stay = self._stay | self._stay_in_segment
+        if self._stay_in_segment and (separator := self._separator) in text:
+            for character in text:
+                stays = state & (self._stay if character == separator else stay)
+                state = ((state & step(character, 0)) << 1) | stays
+        else:
+            for character in text:
+                state = ((state & step(character, 0)) << 1) | (state & stay)
         state &= self._end_mask
         found = 0
         while state:
@@ -207,3 +126,99 @@ class _Automaton:
             found |= self._ends[place]
             state ^= 1 << place
         return found
+
+
+class PatternIndex:
+    """Many patterns, compiled once, each with the owners it belongs to (one bit an owner).
+
+    Exact patterns cost one look-up together, ``text*`` and ``*text`` one for each length that
+    occurs, and all others run side by side as bits of one number, a step for each character. No
+    pattern backtracks, so the time grows with the text's length alone.
+    """
+
+    def __init__(
+        self, entries: Iterable[tuple[Pattern, int]], *, generous: bool, separator: str = "/"
+    ) -> None:
+        self._generous = generous
+        self._separator = separator
+        self._exact: dict[str, int] = {}
+        self._prefixes: dict[str, int] = {}
+        self._suffixes: dict[str, int] = {}
+        self._everything = 0
+        self._loose = _Automaton(separator)
+        self._wild: list[tuple[tuple[Token, ...], int]] = []
+        self._segmented: _Automaton | None = None
+        for pattern, owner in entries:
+            for tokens in self._variants(pattern):
+                if len(tokens) == 1 and tokens[0] not in _STARS:
+                    literal = tokens[0]
+                    self._exact[literal] = self._exact.get(literal, 0) | owner
+                    continue
+                self._wild.append((tokens, owner))
+                if len(tokens) == 1:
+                    self._everything |= owner
+                elif len(tokens) == 2 and tokens[1] in _STARS:
+                    self._prefixes[tokens[0]] = self._prefixes.get(tokens[0], 0) | owner
+                elif len(tokens) == 2:
+                    self._suffixes[tokens[1]] = self._suffixes.get(tokens[1], 0) | owner
+                else:
+                    self._loose.add(tokens, owner)
+        self._prefix_lengths = sorted({len(prefix) for prefix in self._prefixes})
+        self._suffix_lengths = sorted({-len(suffix) for suffix in self._suffixes}, reverse=True)
+
+    def __bool__(self) -> bool:
+        return bool(self._exact or self._wild)
+
+    def owners(self, text: str) -> int:
+        """The owners of all patterns that the whole of ``text`` matches, as bits."""
+        if not self._generous:
+            return self._owners(text)
+        keys = look_alike_keys(text)
+        found = self._owners(keys[0])
+        return found if len(keys) == 1 else found | self._owners(keys[1])
+
+    def _owners(self, text: str) -> int:
+        found = self._exact.get(text, 0)
+        if not self._wild:
+            return found
+        if not self._generous and self._separator in text:
+            return found | self._by_segments().owners(text)
+        found |= self._everything
+        # A text that is shorter than the length is taken whole, and matches only what it equals.
+        if prefixes := self._prefixes:
+            for length in self._prefix_lengths:
+                if (prefix := text[:length]) in prefixes:
+                    found |= prefixes[prefix]
+        if suffixes := self._suffixes:
+            for length in self._suffix_lengths:
+                if (suffix := text[length:]) in suffixes:
+                    found |= suffixes[suffix]
+        return found | self._loose.owners(text) if self._loose else found
+
+    def _by_segments(self) -> _Automaton:
+        """All wildcards in one automaton, for texts of several segments; most have one."""
+        if self._segmented is None:
+            segmented = _Automaton(self._separator)
+            for tokens, owner in self._wild:
+                segmented.add(tokens, owner)
+            self._segmented = segmented
+        return self._segmented
+
+    def _variants(self, pattern: Pattern) -> tuple[tuple[Token, ...], ...]:
+        """The tokens to compare with: as they are, or each literal by its one or two keys."""
+        if not self._generous:
+            return (pattern.tokens,)
+        keys = [("**",) if token in _STARS else look_alike_keys(token) for token in pattern.tokens]
+        if all(len(one) == 1 for one in keys):
+            return (_joined([one[0] for one in keys]),)
+        return tuple(_joined([one[place] for one in keys]) for place in (0, -1))
+
+
+def _joined(tokens: Sequence[Token]) -> tuple[Token, ...]:
+    """Without literals that had only invisible characters, and the wildcards that then meet."""
+    if "" not in tokens:
+        return tuple(tokens)
+    left = [token for token in tokens if token]
+    return tuple(
+        one for place, one in enumerate(left) if not (place and one == left[place - 1] == "**")
+    )

@@ -270,7 +270,7 @@ def _one_of(*allowed: str) -> Callable[[object], str]:
 
 
 def _effect(value: object) -> Effect:
-    return Effect(_one_of(*Effect)(value))
+    return Effect(_one_of(*(effect.value for effect in Effect))(value))
 
 
 def _texts(value: object) -> tuple[str, ...]:
