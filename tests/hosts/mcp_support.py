@@ -1,10 +1,12 @@
 """What the columns and tests of the MCP hosts share: a real client, and how it plays a model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import mcp_types
+import uvicorn
 from mcp import Client
 from mcp.client import advertise
 
@@ -166,6 +168,24 @@ class ServerColumn:
         second_turns: Turns,
     ) -> Outcome:
         raise Unsupported("a server has no agents: a handoff changes nothing it can see")
+
+
+@asynccontextmanager
+async def served(app: Any) -> AsyncIterator[str]:
+    """Serves an ASGI application on the loopback interface; gives the URL of its endpoint."""
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", ws="none")
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.serve)
+        with anyio.fail_after(20):
+            while not server.started:
+                await anyio.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        try:
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            server.should_exit = True
 
 
 def added_once(added: Sequence[ToolSpec], add: Callable[[ToolSpec], None]) -> Callable[[], None]:
