@@ -221,6 +221,16 @@ class Tool:
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ToolsetError("a tool's name is a text of at least one character")
+        for what in ("own_name", "title", "description"):
+            value = getattr(self, what)
+            if value is not None and not isinstance(value, str):
+                raise ToolsetError(f"a tool's {what} is a {type(value).__name__}, not text")
+        if not isinstance(self.provider, Provider):
+            raise ToolsetError(
+                f"a tool's provider is a {type(self.provider).__name__}; Provider.parse reads texts"
+            )
+        if not isinstance(self.annotations, Annotations):
+            raise ToolsetError(f"a tool's annotations are a {type(self.annotations).__name__}")
         if not self.own_name:
             object.__setattr__(self, "own_name", self.name)
 
