@@ -1,0 +1,173 @@
+"""Reads Pydantic AI's tools: their definitions, the marks of their functions, native tools."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_ai.native_tools import AbstractNativeTool
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.toolsets.abstract import ToolsetTool
+from pydantic_core import SchemaValidator, core_schema
+
+from toolscope.hosts._marks import declared_availability
+from toolscope.model import HOST, MODEL, Annotations, Provider, Tool, Toolset, freeze
+
+__all__ = ["STAND_IN", "Snapshot", "add_stand_ins", "native_tool", "read_definition"]
+
+_NO_METADATA: Final[Mapping[str, Any]] = {}
+
+
+class _Row:
+    """The parts of one definition that a rule can see, as they were when its `Tool` was made."""
+
+    __slots__ = ("description", "mcp", "metadata", "name", "schema", "toolset_id")
+
+    def __init__(self, definition: ToolDefinition) -> None:
+        self.name = definition.name
+        self.description = definition.description
+        self.schema = definition.parameters_json_schema
+        self.toolset_id = definition.toolset_id
+        # A copy: whoever changes the host's mapping in place is found out.
+        self.metadata = None if definition.metadata is None else dict(definition.metadata)
+        self.mcp = _is_mcp(definition)
+
+
+@attrs.frozen
+class Snapshot:
+    """A tool list as the host gave it, with its toolset: the same list again is not read again."""
+
+    rows: tuple[_Row, ...]
+    toolset: Toolset
+
+    @classmethod
+    def of(
+        cls, tools: Sequence[ToolsetTool[Any]], toolset: Callable[[list[Tool]], Toolset]
+    ) -> "Snapshot":
+        """Reads the host's tools; ``toolset`` makes (or renews) the toolset of what was read."""
+        rows = tuple(_Row(tool.tool_def) for tool in tools)
+        read = [read_definition(tool.tool_def, _function_of(tool)) for tool in tools]
+        return cls(rows, toolset(read))
+
+    def describes(self, tools: Sequence[ToolsetTool[Any]]) -> bool:
+        """Whether no rule could tell these tools from those of the snapshot."""
+        rows = self.rows
+        if len(tools) != len(rows):
+            return False
+        for row, tool in zip(rows, tools, strict=True):
+            definition = tool.tool_def
+            schema = definition.parameters_json_schema
+            # Function tools hand out one schema object; another one may be another function's, with
+            # another mark. An MCP server's schemas are read anew for every list.
+            if (
+                definition.name != row.name
+                or (schema is not row.schema and not (row.mcp and schema == row.schema))
+                or definition.description != row.description
+                or definition.metadata != row.metadata
+                or definition.toolset_id != row.toolset_id
+            ):
+                return False
+        return True
+
+
+def read_definition(definition: ToolDefinition, function: object = None) -> Tool:
+    """The tool of a definition; an MCP server's is that server's, named by its toolset's id."""
+    metadata = definition.metadata or _NO_METADATA
+    provider, annotations, inner = HOST, Annotations(), None
+    if _is_mcp(definition):
+        provider = Provider.mcp(definition.toolset_id or "unnamed")
+        annotations = _annotations(metadata["annotations"])
+        inner = metadata["meta"] if isinstance(metadata["meta"], Mapping) else None
+    return Tool(
+        name=definition.name,
+        provider=provider,
+        description=definition.description,
+        input_schema=definition.parameters_json_schema,
+        annotations=annotations,
+        title=annotations.title,
+        availability=declared_availability(function, metadata, inner),
+        meta=_json_only(metadata if inner is None else inner),
+    )
+
+
+def native_tool(tool: AbstractNativeTool) -> Tool:
+    """The tool that the model's vendor runs: of the provider ``model``, withheld or not at all."""
+    return Tool(name=tool.kind, own_name=tool.unique_id, provider=MODEL, source=tool)
+
+
+def _is_mcp(definition: ToolDefinition) -> bool:
+    metadata = definition.metadata
+    return metadata is not None and metadata.keys() == {"meta", "annotations", "task"}
+
+
+def _annotations(given: object) -> Annotations:
+    if not isinstance(given, Mapping):
+        return Annotations()
+    hints = {
+        ours: given[theirs]
+        for ours, theirs in (
+            ("read_only", "readOnlyHint"),
+            ("destructive", "destructiveHint"),
+            ("idempotent", "idempotentHint"),
+            ("open_world", "openWorldHint"),
+        )
+        if isinstance(given.get(theirs), bool)
+    }
+    title = given.get("title")
+    return Annotations(title=title if isinstance(title, str) else None, **hints)
+
+
+def _json_only(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The members that are JSON: the host's metadata may hold any object, and rules see JSON."""
+    kept = {}
+    for key, value in metadata.items():
+        try:
+            kept[key] = freeze(value)
+        except (TypeError, ValueError, RecursionError):
+            continue
+    return {key: value for key, value in kept.items() if isinstance(key, str)} or None
+
+
+def _function_of(tool: Any) -> object:
+    """The Python function behind a tool of any combination of toolsets, or None."""
+    while (source := getattr(tool, "source_tool", None)) is not None:
+        tool = source
+    call = getattr(tool, "call_func", None)
+    return getattr(getattr(call, "__self__", None), "function", call)
+
+
+STAND_IN: Final[dict[str, Any]] = {"toolscope": "stands in for a tool that is not offered"}
+_ANY_ARGUMENTS: Final = SchemaValidator(core_schema.any_schema())
+
+
+class _Nothing(AbstractToolset[Any]):
+    """The toolset of the stand-ins, which never run."""
+
+    @property
+    def id(self) -> str:
+        return "toolscope"
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        return {}
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        raise ToolFailed(f"'{name}' stands in for a tool and does not run.")
+
+
+_NOTHING: Final = _Nothing()
+
+
+def add_stand_ins(tools: dict[str, ToolsetTool[Any]], response: ModelResponse) -> None:
+    """Adds a tool that never runs for every call of a name that is not in ``tools``."""
+    for part in response.parts:
+        if isinstance(part, ToolCallPart) and part.tool_name not in tools:
+            tools[part.tool_name] = ToolsetTool(
+                toolset=_NOTHING,
+                tool_def=ToolDefinition(name=part.tool_name, metadata=STAND_IN),
+                max_retries=1,
+                args_validator=_ANY_ARGUMENTS,
+            )
