@@ -27,7 +27,10 @@ def _refuse(self: object, *_: object, **__: object) -> Never:
 
 
 class FrozenDict(dict[str, Any]):
-    """A read-only JSON object. It is a ``dict``, so ``json.dumps``, ``==`` and pickle work."""
+    """A read-only JSON object. It is a ``dict``, so ``json.dumps``, ``==`` and pickle work.
+
+    Made by `freeze`, which looks at every value; the constructor takes values as they are.
+    """
 
     __slots__ = ()
 
@@ -48,7 +51,10 @@ class FrozenDict(dict[str, Any]):
 
 
 class FrozenList(list[Any]):
-    """A read-only JSON array. It is a ``list``, so ``json.dumps``, ``==`` and pickle work."""
+    """A read-only JSON array. It is a ``list``, so ``json.dumps``, ``==`` and pickle work.
+
+    Made by `freeze`, which looks at every value; the constructor takes values as they are.
+    """
 
     __slots__ = ()
 
