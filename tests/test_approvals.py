@@ -162,6 +162,14 @@ def test_an_answer_to_something_else_is_asked_again(
     assert decision.approvals == ()
 
 
+def test_no_approval_fits_a_call_with_invalid_arguments() -> None:
+    """Not even one of any arguments, or of none."""
+    one = call(arguments="{")
+    for approval in (grant(), grant(arguments={})):
+        assert approval.mismatch(one, PAY, USER) == "the arguments of the call are invalid"
+        assert approved(one, approval).effect is Effect.DENY
+
+
 def test_edited_arguments_are_the_ones_that_run() -> None:
     """Where the person edited the arguments, the call comes back with those, and only those."""
     one = call(arguments={"sum": 100})

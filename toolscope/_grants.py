@@ -14,7 +14,6 @@ from toolscope.model import (
     Tool,
     ToolCall,
     Toolset,
-    arguments_digest,
 )
 from toolscope.stores import Key, Record, Store
 
@@ -128,7 +127,7 @@ class Grants:
             return f"its condition could not be evaluated ({type(error).__name__})"
         if holds is not True:
             return "its condition does not hold for these arguments"
-        return attrs.evolve(approval, arguments=arguments_digest(call.arguments))
+        return attrs.evolve(approval, arguments=call.arguments_digest)
 
     def _is_spent(self, approval: Approval) -> bool:
         return approval.is_one_time_grant and self._store.get(_spent_key(approval)) is not None

@@ -41,7 +41,6 @@ from toolscope.model import (
     Tool,
     ToolCall,
     Toolset,
-    arguments_digest,
 )
 from toolscope.stores import Key, MemoryStore, Record, Store
 from toolscope.verdicts import Decision, Effect, Failure, refusal
@@ -379,7 +378,7 @@ class CallLedger:
         if tool is None:
             return call, Toolset(), unasked, None
         if not isinstance(call.arguments, InvalidArguments):
-            index = self._store.get(claim_key(tool, arguments_digest(call.arguments)))
+            index = self._store.get(claim_key(tool, call.arguments_digest))
             for chat, call_id in () if index is None else index["calls"]:
                 if self._change(call_key(chat, call_id), (CallState.HANDED_OUT,), _claimed):
                     claimed = Decision(
@@ -465,7 +464,6 @@ class CallLedger:
             if spent and not self._grants.spend(spent, call):
                 return None
         if key is not None:
-            digest = arguments_digest(call.arguments)
             state, answers = CallState.HANDED_OUT, None
             if decision.effect is Effect.ASK:
                 state, answers = CallState.ASKED, record and record.get("answers")
@@ -485,7 +483,7 @@ class CallLedger:
                 self._grants.give_back(spent, call)
                 return None
             if state is CallState.HANDED_OUT:
-                self._index(claim_key(tool, digest), key)
+                self._index(claim_key(tool, call.arguments_digest), key)
         for grant in spent:
             self._grants.revoke(grant)
         return decision

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Listing", "make_listing"]
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, slots=False)
 class Answer:
     """What one ``filter_tools`` hookimpl said of one toolset: what it withholds, and why."""
 
@@ -139,7 +139,8 @@ class Listing(Sequence[Tool]):
         from toolscope.requests import check_request
 
         names = frozenset(tool.name for tool in self._tools)
-        return check_request(names, tool_choice, history_tool_names, needs_tools)
+        taken = self.toolset.names
+        return check_request(names, taken, tool_choice, history_tool_names, needs_tools)
 
     def diff(self, other: "Listing") -> "ListingDiff":
         """What changed from here to ``other``: why a prompt cache broke. Falsy = nothing."""

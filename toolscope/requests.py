@@ -1,6 +1,6 @@
 """What a listing has to do with a model request: its forced choice, its history, its cache."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -23,8 +23,7 @@ class RequestProblem(StrEnum):
     HISTORY_NAMES_HIDDEN = "history_names_hidden"
 
 
-PLACEHOLDER: Final = "no_tool_is_available"
-"""The name of the inert tool that is sent where a provider insists on a tool section."""
+_PLACEHOLDER: Final = "no_tool_is_available"
 
 _MODES: Final = frozenset({"auto", "none", "required", "any"})
 _FORCING_MODES: Final = frozenset({"required", "any"})
@@ -67,11 +66,12 @@ _REPAIRS: Final = {
 
 def check_request(
     names: frozenset[str],
+    taken: Container[str],
     tool_choice: str | None,
     history_tool_names: Iterable[str],
     needs_tools: bool,
 ) -> RequestCheck:
-    """See `toolscope.listings.Listing.check_request`."""
+    """See `toolscope.listings.Listing.check_request`; ``taken`` holds the names of all tools."""
     problems = []
     choice = tool_choice
     forced = tool_choice is not None and tool_choice not in _MODES
@@ -86,7 +86,9 @@ def check_request(
     if hidden:
         problems.append(RequestProblem.HISTORY_NAMES_HIDDEN)
     if not names and needs_tools:
-        placeholder = PLACEHOLDER
+        placeholder = _PLACEHOLDER
+        while placeholder in taken:
+            placeholder += "_"
         choice = None if tool_choice in _FORCING_MODES or forced else tool_choice
     return RequestCheck(
         problems=tuple(problems),

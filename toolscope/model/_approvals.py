@@ -207,9 +207,9 @@ class Approval:
             return "the tool's definition has changed since"
         if isinstance(self.arguments, FrozenDict):
             return "its condition on the arguments was not evaluated"
-        if self.arguments is not AnyArguments.ANY and self.arguments != arguments_digest(
-            call.arguments
-        ):
+        if type(call.arguments) is InvalidArguments:
+            return "the arguments of the call are invalid"
+        if self.arguments is not AnyArguments.ANY and self.arguments != call.arguments_digest:
             return "it is for other arguments"
         return None
 
