@@ -419,6 +419,7 @@ def test_check_names_entries_that_match_nothing_and_the_nearest(folder: Path) ->
             {"agent": "scout", "name": "raed", "nearest": ["read"]},
             {"agent": "scout", "name": "zzz", "nearest": []},
         ],
+        "findings": [],
     }  # fmt: skip
     shown = toolscope(folder, "check", "-", given=document).stdout
     assert "configuration  valid\npackage        claimed by nothing else\n" in shown
@@ -433,7 +434,7 @@ def test_check_of_what_is_right_exits_with_0(folder: Path) -> None:
     for arguments in (("check",), ("check", "--sample")):
         done = toolscope(folder, *arguments, "--json")
         assert done.returncode == 0
-        assert json.loads(done.stdout) == {"valid": True, "unmatched": []}
+        assert json.loads(done.stdout) == {"valid": True, "unmatched": [], "findings": []}
 
 
 def test_check_of_a_broken_configuration_exits_with_2(folder: Path) -> None:
@@ -443,7 +444,7 @@ def test_check_of_a_broken_configuration_exits_with_2(folder: Path) -> None:
     )
     done = toolscope(folder, "check", "--json")
     assert done.returncode == 2
-    assert json.loads(done.stdout) == {"valid": False, "unmatched": []}
+    assert json.loads(done.stdout) == {"valid": False, "unmatched": [], "findings": []}
     assert "async_timeot: unknown key; did you mean 'async_timeout'?" in done.stderr
     done = toolscope(folder, "check")
     assert (done.returncode, done.stdout) == (2, "")
@@ -460,7 +461,7 @@ def test_check_reports_who_else_claims_the_package(folder: Path) -> None:
     path = os.pathsep.join([str(ROOT), str(folder)])
     done = toolscope(folder, "check", "--json", PYTHONPATH=path)
     assert done.returncode == 1
-    assert json.loads(done.stdout) == {"valid": False, "unmatched": []}
+    assert json.loads(done.stdout) == {"valid": False, "unmatched": [], "findings": []}
     assert "the package 'toolscope' is also claimed by 'toolscope'" in done.stderr
     done = toolscope(folder, "check", PYTHONPATH=path)
     assert "package        also claimed by toolscope\n" in done.stdout
@@ -603,7 +604,7 @@ def test_help_names_the_subcommands(folder: Path) -> None:
 def test_the_manual_shows_the_shapes_that_are_answered(folder: Path) -> None:
     """Each JSON block of docs/command.md has exactly the keys of the real answer."""
     blocks = (ROOT / "docs" / "command.md").read_text(encoding="utf-8").split("```json\n")[1:]
-    tools, call, plugins, check = (json.loads(one.split("```")[0]) for one in blocks)
+    tools, call, plugins, check, *_ = (json.loads(one.split("```")[0]) for one in blocks)
     found = answer(folder, "tools", "--sample", "--chat", "ahp-chat:/worker")
     assert list(tools) == list(found)
     assert {**tools["chats"][0], "withheld": []} == {**found["chats"][0], "withheld": []}

@@ -13,7 +13,7 @@ import attrs
 import pluggy
 
 from toolscope import hookspecs
-from toolscope._chain import CallRule, ListRule, Observer, positional
+from toolscope._chain import CallRule, ListRule, Observer
 from toolscope._config import Configuration, structure_settings
 from toolscope._inventory import PluginRecord
 from toolscope._version import __version__
@@ -43,11 +43,13 @@ class Assembly:
     """What came of a configuration: the records, the hooks, and every fault.
 
     With faults, the hooks hold only what could be used, and no engine may be made of them.
+    ``plugins`` are the active plugin objects by name, for the command: some explain themselves.
     """
 
     records: tuple[PluginRecord, ...]
     hooks: Hooks
     faults: tuple[Fault, ...]
+    plugins: Mapping[str, object] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -102,6 +104,7 @@ def assemble(configuration: Configuration, given: Sequence[object] | None = None
             )
 
     records: list[PluginRecord] = []
+    plugins: dict[str, object] = {}
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     names = [candidate.name for candidate in candidates]
@@ -123,12 +126,15 @@ def assemble(configuration: Configuration, given: Sequence[object] | None = None
             try:
                 hooks = _register(manager, name, plugin)
                 records.append(attrs.evolve(record, hooks=hooks, active=True))
+                plugins[name] = plugin
                 continue
             except PluginError as error:
                 wrong = [Fault(path=candidate.described, problem=error.problem)]
         faults += wrong
         records.append(attrs.evolve(record, why_not="; ".join(one.problem for one in wrong)))
-    return Assembly(records=tuple(records), hooks=_hooks(manager), faults=tuple(faults))
+    return Assembly(
+        records=tuple(records), hooks=_hooks(manager), faults=tuple(faults), plugins=plugins
+    )
 
 
 def _installed() -> list[_Candidate]:
@@ -296,7 +302,7 @@ def _hooks(manager: pluggy.PluginManager) -> Hooks:
             for impl in _in_order(manager.hook.filter_tools.get_hookimpls())
         ),
         call_rules=tuple(
-            CallRule(impl.plugin_name, positional(impl.function, tuple(impl.argnames)))
+            CallRule.of(impl.plugin_name, impl.function, tuple(impl.argnames))
             for impl in _in_order(manager.hook.on_tool_call.get_hookimpls())
         ),
         observers=tuple(

@@ -12,12 +12,13 @@ import statistics
 import time
 from collections.abc import Callable
 
-from toolscope.model import Scope, Tool
-from toolscope.verdicts import Effect
 from toolscope_rules.deciding import Decider
 from toolscope_rules.patterns import Pattern, PatternIndex
 from toolscope_rules.rules import Policy, Rule
 from toolscope_rules.selectors import read_selector
+
+from toolscope.model import Scope, Tool
+from toolscope.verdicts import Effect
 
 ROUNDS = 7
 PATTERNS = 500

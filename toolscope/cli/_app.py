@@ -11,14 +11,16 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from toolscope.cli._call import call
 from toolscope.cli._check import check
+from toolscope.cli._explain import explain
 from toolscope.cli._output import complain
 from toolscope.cli._plugins import plugins
+from toolscope.cli._test import test
 from toolscope.cli._tools import tools
 from toolscope.errors import ToolscopeError
 
 __all__ = ["COMMANDS", "run"]
 
-COMMANDS: Final[Sequence[Callable[..., int]]] = (tools, call, plugins, check)
+COMMANDS: Final[Sequence[Callable[..., int]]] = (tools, call, explain, plugins, check, test)
 """The subcommands, in the order of the help page. A new one is a module and an entry here.
 
 Each is a function whose name is the subcommand's and which returns the exit status.

@@ -12,6 +12,7 @@ from toolscope.model import Scope, Tool, ToolCall, Toolset
 from toolscope.verdicts import Verdict
 from toolscope_rules.deciding import Decider
 from toolscope_rules.diagnosis import Finding, diagnose, known_tools
+from toolscope_rules.explaining import explain
 from toolscope_rules.reading import read_document, read_policy
 from toolscope_rules.rules import Policy
 
@@ -63,8 +64,12 @@ class RulesPlugin:
         """The policy's deny or ask on a call of a listed tool."""
         return self.decider.on_call(call.arguments, tool, scope)
 
-    def diagnose(self, tools: Toolset) -> tuple[Finding, ...]:
-        """What is suspicious in the policy, seen beside the tools of a session."""
+    def explain(self, call: ToolCall, tool: Tool, scope: Scope) -> tuple[str, ...]:
+        """Which rules apply to a call and which do not, and what would have to change."""
+        return explain(self.decider, call.arguments, tool, scope)
+
+    def diagnose(self, tools: Toolset | None) -> tuple[Finding, ...]:
+        """What is suspicious in the policy, beside the tools of a session where there is one."""
         return diagnose(self.policy, tools)
 
 
