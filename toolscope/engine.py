@@ -100,6 +100,7 @@ class PolicyEngine:
         self._call_rules = assembly.hooks.call_rules
         self._observers = assembly.hooks.observers
         self._lock = threading.Lock()
+        self._token = object()
 
     @property
     def plugins(self) -> tuple[PluginRecord, ...]:
@@ -155,50 +156,52 @@ class PolicyEngine:
     ) -> Listing:
         if type(tools) is not Toolset:
             raise TypeError(f"tools is a {type(tools).__name__}; make a Toolset of them")
-        memo: _Memo | None = tools.memos.get(self)
-        if memo is not None:
-            known = memo.listings.get((scope, prefer))
-            if known is not None:
-                return known
+        recent = tools.recent
+        memo: _Memo
+        if recent is not None and recent[0] is self._token:
+            memo = recent[1]
+        else:
+            with self._lock:
+                memo = tools.memos.setdefault(self, _Memo())
+            tools.recent = self._token, memo
+        known = memo.listings.get((scope, prefer))
+        if known is not None:
+            return known
         if type(scope) is not Scope:
             raise TypeError(f"scope is a {type(scope).__name__}, not a Scope")
-        with self._lock:
-            memo = tools.memos.setdefault(self, _Memo())
         _asking.set((*asking, self))
         try:
-            answers = tuple(
-                self._answer(memo, place, rule, tools, scope)
-                for place, rule in enumerate(self._list_rules)
-            )
+            answers, fresh = self._answers(memo, tools, scope)
             listing = make_listing(tools, scope, answers, prefer)
             # A fault may pass, and a rule that recovers is asked again: nothing of it is kept.
-            if all(answer.error is None for answer in answers):
-                self._keep(memo.listings, (scope, prefer), listing)
+            with self._lock:
+                for key, answer in fresh.items():
+                    if answer.error is None:
+                        _keep(memo.answers, key, answer)
+                if all(answer.error is None for answer in answers):
+                    _keep(memo.listings, (scope, prefer), listing)
             _chain.tell(self._observers, listing)
         finally:
             _asking.set(asking)
         return listing
 
-    def _answer(
-        self, memo: _Memo, place: int, rule: _chain.ListRule, tools: Toolset, scope: Scope
-    ) -> Answer:
-        key = (place, rule.key(scope))
-        answer = memo.answers.get(key)
-        if answer is None:
-            answer = rule.answer(tools, scope)
-            if answer.error is None:
-                self._keep(memo.answers, key, answer)
-        return answer
-
-    def _keep(self, kept: dict[Any, Any], key: object, value: object) -> None:
-        with self._lock:
-            if len(kept) >= _KEPT:
-                del kept[next(iter(kept))]
-            kept[key] = value
+    def _answers(
+        self, memo: _Memo, tools: Toolset, scope: Scope
+    ) -> tuple[tuple[Answer, ...], dict[tuple[int, tuple[object, ...]], Answer]]:
+        """Every rule's answer, in order of plugin names, and those of them that were not known."""
+        answers = []
+        fresh = {}
+        for place, rule in enumerate(self._list_rules):
+            key = rule.key(scope)
+            answer = memo.answers.get((place, key))
+            if answer is None:
+                answer = fresh[place, key] = rule.answer(tools, key)
+            answers.append(answer)
+        return tuple(answers), fresh
 
     def _refuse_recursion(self) -> tuple["PolicyEngine", ...]:
         asking = _asking.get()
-        if self in asking:
+        if asking and self in asking:
             raise RecursionRefused(
                 "a hook asked the engine that is asking it; decide from the hook's own arguments"
             )
@@ -294,6 +297,12 @@ class PolicyEngine:
         finally:
             _asking.set(asking)
         return decision
+
+
+def _keep(kept: dict[Any, Any], key: object, value: object) -> None:
+    if len(kept) >= _KEPT:
+        del kept[next(iter(kept))]
+    kept[key] = value
 
 
 def _before_rules(call: ToolCall, listing: Listing, scope: Scope) -> Decision | Tool:

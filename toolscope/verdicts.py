@@ -324,15 +324,13 @@ def decide(
     call is a deny.
     """
     if not verdicts and not approvals:
-        return Decision(
-            effect=Effect.ALLOW, call=call, tool=tool, scope=scope, provider=tool.provider
-        )
+        return _decided(Effect.ALLOW, call, tool, scope)
     in_order = sorted(verdicts, key=_by_plugin)
     denies = tuple(one for one in in_order if one.verdict.effect is Effect.DENY)
     if denies:
         failure = _failure(call.name, denies, Code.TOOL_DENIED)
         unused = tuple(_unused("it lifts no deny") for _ in approvals)
-        return _denied(call, tool, scope, denies, failure, (), unused)
+        return _decided(Effect.DENY, call, tool, scope, denies, failure, (), unused)
     asks = tuple(in_order)
     used: tuple[Approval, ...] = ()
     unused = ()
@@ -342,32 +340,15 @@ def decide(
         if refusals:
             said = [approval.reason for approval in refusals if approval.reason]
             failure = refusal(call.name, said)
-            return _denied(call, tool, scope, asks, failure, tuple(refusals), unused)
+            return _decided(Effect.DENY, call, tool, scope, asks, failure, tuple(refusals), unused)
         asks = tuple(one for one in asks if not any(_answers(a, one) for a in used))
     if not asks:
-        return Decision(
-            effect=Effect.ALLOW,
-            call=call,
-            tool=tool,
-            scope=scope,
-            provider=tool.provider,
-            approvals=used,
-            unused_approvals=unused,
-        )
+        return _decided(Effect.ALLOW, call, tool, scope, (), None, used, unused)
     if scope.can_ask:
-        return Decision(
-            effect=Effect.ASK,
-            call=call,
-            tool=tool,
-            scope=scope,
-            verdicts=asks,
-            provider=tool.provider,
-            approvals=used,
-            unused_approvals=unused,
-        )
+        return _decided(Effect.ASK, call, tool, scope, asks, None, used, unused)
     message = _message(Code.APPROVAL_UNAVAILABLE, call.name, [one.verdict.reason for one in asks])
     failure = Failure(code=Code.APPROVAL_UNAVAILABLE, message=message)
-    return _denied(call, tool, scope, asks, failure, used, unused)
+    return _decided(Effect.DENY, call, tool, scope, asks, failure, used, unused)
 
 
 def _answers(approval: Approval, ask: PluginVerdict) -> bool:
@@ -433,7 +414,9 @@ def decide_settled(
     ``reason`` says what became of it.
     """
     message = _message(Code.CALL_SETTLED, call.name, () if reason is None else (reason,))
-    return _denied(call, tool, scope, (), Failure(code=Code.CALL_SETTLED, message=message))
+    return _decided(
+        Effect.DENY, call, tool, scope, (), Failure(code=Code.CALL_SETTLED, message=message)
+    )
 
 
 def decide_invalid(
@@ -441,7 +424,9 @@ def decide_invalid(
 ) -> Decision:
     """Denies a call of a listed tool whose arguments are no JSON object; no rule is asked."""
     message = _message(Code.ARGUMENTS_INVALID, call.name, [arguments.why])
-    return _denied(call, tool, scope, (), Failure(code=Code.ARGUMENTS_INVALID, message=message))
+    return _decided(
+        Effect.DENY, call, tool, scope, (), Failure(code=Code.ARGUMENTS_INVALID, message=message)
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -458,7 +443,7 @@ class Unlisted:
 
 def decide_unlisted(call: ToolCall, unlisted: Unlisted, scope: Scope) -> Decision:
     """Denies a call of a tool that is not listed; no ``on_tool_call`` rule is asked (law L3)."""
-    return _denied(call, unlisted.tool, scope, unlisted.verdicts, unlisted.failure)
+    return _decided(Effect.DENY, call, unlisted.tool, scope, unlisted.verdicts, unlisted.failure)
 
 
 def why_unlisted(
@@ -495,25 +480,33 @@ def _unknown(name: str) -> Failure:
     return Failure(code=Code.TOOL_UNKNOWN, message=_message(Code.TOOL_UNKNOWN, name, ()))
 
 
-def _denied(
+def _decided(
+    effect: Effect,
     call: ToolCall,
     tool: Tool | None,
     scope: Scope,
-    verdicts: tuple[PluginVerdict, ...],
-    failure: Failure,
+    verdicts: tuple[PluginVerdict, ...] = (),
+    failure: Failure | None = None,
     approvals: tuple[Approval, ...] = (),
     unused: tuple[str, ...] = (),
 ) -> Decision:
-    return Decision(
-        effect=Effect.DENY,
-        call=call,
-        tool=tool,
-        scope=scope,
-        verdicts=verdicts,
-        failure=failure,
-        approvals=approvals,
-        unused_approvals=unused,
-    )
+    """A decision whose provider follows from its effect and tool (law L5).
+
+    Filling ``__dict__`` takes half of what the keyword constructor takes (0.35 of 0.70 us), and
+    making this object is the largest part of a decision that no rule objects to.
+    """
+    decision = object.__new__(Decision)
+    values = decision.__dict__
+    values["effect"] = effect
+    values["call"] = call
+    values["tool"] = tool
+    values["scope"] = scope
+    values["verdicts"] = verdicts
+    values["provider"] = None if tool is None or effect is Effect.DENY else tool.provider
+    values["failure"] = failure
+    values["approvals"] = approvals
+    values["unused_approvals"] = unused
+    return decision
 
 
 def _failure(name: str, denies: Sequence[PluginVerdict], default: Code) -> Failure:

@@ -365,11 +365,12 @@ class Toolset(Sequence[Tool]):
     __slots__ = (
         "__weakref__",
         "_by_name",
-        "_positions",
         "_shared_names",
         "_tools",
         "memos",
         "ones",
+        "positions",
+        "recent",
     )
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
@@ -377,7 +378,10 @@ class Toolset(Sequence[Tool]):
         for tool in self._tools:
             if type(tool) is not Tool:
                 raise ToolsetError(f"a toolset holds Tool objects, not a {type(tool).__name__}")
-        self._positions = {tool: position for position, tool in enumerate(self._tools)}
+        self.positions: Mapping[Tool, int] = MappingProxyType(
+            {tool: position for position, tool in enumerate(self._tools)}
+        )
+        """Every tool with its place, counted from 0."""
         identities = {(t.provider._string, t.own_name) for t in self._tools}  # noqa: SLF001
         if len(identities) != len(self._tools):
             raise ToolsetError(_twice(self._tools))
@@ -395,6 +399,8 @@ class Toolset(Sequence[Tool]):
         self.memos: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         """What engines know of this toolset, by engine. Kept here so that it goes with it: a
         listing refers to its toolset, and a memo in the engine would keep both for ever."""
+        self.recent: tuple[object, Any] | None = None
+        """A token of the engine that asked last, with its memo: saves a third of a denial."""
 
     def by_name(self, name: str) -> tuple[Tool, ...]:
         """The tools with this model-facing name, in order; empty where there is none."""
@@ -410,10 +416,6 @@ class Toolset(Sequence[Tool]):
         """The names that more than one tool bears, in order of first appearance."""
         return self._shared_names
 
-    @property
-    def positions(self) -> Mapping[Tool, int]:
-        """Every tool with its place, counted from 0."""
-        return MappingProxyType(self._positions)
 
     def renewed(self, tools: Iterable[Tool]) -> "Toolset":
         """This toolset if ``tools`` are the same to every rule, else a new one.
@@ -443,7 +445,7 @@ class Toolset(Sequence[Tool]):
         return iter(self._tools)
 
     def __contains__(self, tool: object) -> bool:
-        return tool in self._positions
+        return tool in self.positions
 
     def __copy__(self) -> Self:
         return self
