@@ -587,6 +587,24 @@ async def test_an_answer_is_for_the_arguments_that_were_asked_about() -> None:
     assert ran == ["read_doc 1"]
 
 
+async def test_a_tool_that_asks_itself_begins_with_its_first_round() -> None:
+    """It must not take the answer to toolscope's question for one to its own. And what it asks next
+    cannot be put behind a rule that asks each time: the state of a call has one owner.
+    """
+    server: FastMCP[Any] = FastMCP("desk")
+    states: list[Any] = []
+
+    @server.tool
+    async def guarded(ctx: Context) -> str | InputRequiredResult:
+        states.append((ctx.request_state, ctx.input_responses))
+        return InputRequiredResult(request_state="mine")
+
+    attach(server, PolicyEngine([Asks()]))
+    async with connect(server, person=Person(True)) as client:
+        assert "approval" in await fails(client, "guarded")
+    assert states == [(None, None)]
+
+
 async def test_a_forged_state_asks_again() -> None:
     """Nobody was asked about a call that the ledger does not know."""
     server, ran = desk()

@@ -10,12 +10,15 @@ ones too, is the host's own here: provider ``host``, named as the server lists i
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import mcp_types
 from fastmcp import FastMCP
+from fastmcp.server.dependencies import bind_request_context, fastmcp_request_ctx
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.server.middleware.caching import ResponseCachingMiddleware
 from fastmcp.server.middleware.tool_injection import ToolInjectionMiddleware
@@ -162,8 +165,9 @@ class ToolscopeMiddleware(Middleware):
         call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult],
     ) -> ToolResult:
         """Runs an allowed call with exactly the arguments that were decided; fails a denied one."""
+        answered = False
         try:
-            decision = await self._decided(context)
+            decision, answered = await self._decided(context)
         except Exception:  # noqa: BLE001  (as above: nothing was permitted)
             _log.exception("toolscope failed to decide a call; it is denied")
             decision = failed_decision(ToolCall(name=context.message.name), Scope())
@@ -173,13 +177,15 @@ class ToolscopeMiddleware(Middleware):
             failure = failure_of(decision)
             meta = {CODE_KEY: str(failure.code)}
             return ToolResult(content=failure.message, is_error=True, meta=meta)
-        arguments = thaw(decision.call.arguments)
-        message = context.message.model_copy(update={"arguments": arguments})
+        update: dict[str, Any] = {"arguments": thaw(decision.call.arguments)}
+        if answered:
+            update |= {"request_state": None, "input_responses": None}
+        context = context.copy(message=context.message.model_copy(update=update))
         before, failed = _running.get(), True
         _running.set((*before, self))
         try:
-            with inside(decision.scope):
-                result = await call_next(context.copy(message=message))
+            with inside(decision.scope), _first_round() if answered else nullcontext():
+                result = await call_next(context)
             failed = getattr(result, "is_error", False)
         finally:
             _running.set(before)
@@ -219,7 +225,8 @@ class ToolscopeMiddleware(Middleware):
 
     async def _decided(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams]
-    ) -> Decision | InputRequiredResult:
+    ) -> tuple[Decision | InputRequiredResult, bool]:
+        """The decision, and whether the request is the answer to a question of toolscope's own."""
         message, host = context.message, context.fastmcp_context
         if host is None:
             raise RuntimeError("the call has no FastMCP context, so its tool cannot be looked up")
@@ -237,7 +244,8 @@ class ToolscopeMiddleware(Middleware):
             # Questions are results there, and a tool that calls the server cannot hand one on.
             this = this.within() if self in _running.get() else this
         request_id = None if request is None else request.request_id
-        return await self.point.decide(this, toolset, scope, session, request_id)
+        decision = await self.point.decide(this, toolset, scope, session, request_id)
+        return decision, this.answer is not None
 
     async def _alone(self, tool: HostTool) -> Toolset:
         """A toolset of this one tool, the last one where it is still the same."""
@@ -317,6 +325,22 @@ async def _find(server: Server, name: str, version: VersionSpec | None) -> HostT
 
 def _injects(server: Server) -> bool:
     return any(isinstance(one, ToolInjectionMiddleware) for one in server.middleware)
+
+
+@contextmanager
+def _first_round() -> Iterator[None]:
+    """Hides the answer to toolscope's question: a tool that asks itself, and the server behind a
+    proxy, take what a request answers for an answer to them.
+    """  # noqa: D205
+    request = fastmcp_request_ctx.get()
+    if request is None:
+        yield
+        return
+    host = request._srctx  # noqa: SLF001  (what FastMCP itself reads the answers from)
+    ours = ("requestState", "inputResponses")
+    params = {key: value for key, value in (host.params or {}).items() if key not in ours}
+    with bind_request_context(replace(host, params=params)):
+        yield
 
 
 def _version(meta: Any) -> VersionSpec | None:

@@ -258,8 +258,9 @@ class _CallTool:
         self.inner = inner
 
     async def __call__(self, request: Request, params: CallToolRequestParams) -> Any:
+        answered = False
         try:
-            decision = await self._decided(request, params)
+            decision, answered = await self._decided(request, params)
         except Exception:  # noqa: BLE001  (the edge to the host: nothing was permitted)
             _log.exception("toolscope failed to decide a call; it is denied")
             decision = failed_decision(ToolCall(name=params.name), Scope())
@@ -267,7 +268,13 @@ class _CallTool:
             return decision
         if decision.effect is not Effect.ALLOW:
             return failed_result(decision)
-        params = params.model_copy(update={"arguments": thaw(decision.call.arguments)})
+        update: dict[str, Any] = {"arguments": thaw(decision.call.arguments)}
+        if answered:  # a tool that asks itself must not take it for an answer to its own question
+            update |= {"request_state": None, "input_responses": None}
+            ours = ("requestState", "inputResponses")
+            raw = {key: value for key, value in (request.params or {}).items() if key not in ours}
+            request = replace(request, params=raw)
+        params = params.model_copy(update=update)
         failed = True
         try:
             with inside(decision.scope):
@@ -279,11 +286,13 @@ class _CallTool:
 
     async def _decided(
         self, request: Request, params: CallToolRequestParams
-    ) -> Decision | InputRequiredResult:
+    ) -> tuple[Decision | InputRequiredResult, bool]:
+        """The decision, and whether the request is the answer to a question of toolscope's own."""
         session = request.session
         this = open_round(
             params.name, params.arguments, session, params.request_state, params.input_responses
         )
         toolset = await self._tools.alone(params.name, request)
         scope = self._point.scope_of(request.meta, session, request.request)
-        return await self._point.decide(this, toolset, scope, session, request.request_id)
+        decision = await self._point.decide(this, toolset, scope, session, request.request_id)
+        return decision, this.answer is not None
