@@ -1,7 +1,7 @@
 """Answers and standing grants in the call ledger."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -214,13 +214,15 @@ def test_an_ask_can_be_answered_where_it_was_raised_by_a_forwarding_host() -> No
 
 
 class Meddler(MemoryStore):
-    """A store where, once, somebody else answers between a look at a call and its change."""
+    """A store where, once, somebody else acts between a look at a record and its change."""
 
-    meanwhile: Any = None
+    meanwhile: Callable[[], object] | None = None
+    kind = "call"
 
     def swap(self, key: Key, old: Record | None, new: Record | None) -> bool:
-        first, self.meanwhile = self.meanwhile, None
-        if first is not None:
+        first = self.meanwhile
+        if first is not None and key[0] == self.kind:
+            self.meanwhile = None
             first()
         return super().swap(key, old, new)
 
@@ -251,6 +253,73 @@ def test_two_refusals_at_the_same_time_are_counted_once() -> None:
     ledger.answer(answer_to(decision, allow=False, by="bob"))
     ((_, count),) = store.items("denials")
     assert count["count"] == 1
+
+
+@pytest.mark.parametrize("kind", ["call", "spent"])
+def test_a_grant_that_is_spent_meanwhile_is_not_spent_twice(kind: str) -> None:
+    """Two grants are needed; one goes elsewhere. The other comes back, and the call asks."""
+    store = Meddler()
+    rules = [Rule(name=name, called={"pay": "ask"}) for name in ("a", "b")]
+    ledger = CallLedger(PolicyEngine(rules), store)
+    verdicts = asked(ledger, call()).verdicts
+    for place, verdict in enumerate(verdicts):
+        ledger.grant(
+            attrs.evolve(
+                grant(reach=Reach.ONCE, at=place, expires=1e12 + place),
+                answers=frozenset({verdict.key}),
+            )
+        )
+    store.kind = kind
+    store.meanwhile = lambda: ledger.on_tool_call(call("c2"), TOOLS, USER)
+    if kind == "call":
+        store.meanwhile = lambda: ledger.cancelled("main", "c1")
+    decision = ledger.on_tool_call(call(), TOOLS, USER)
+    left = [key[1] for key, _ in store.items("grant")]
+    spent = [key[1] for key, _ in store.items("spent")]
+    if kind == "call":
+        assert (code(decision), len(left), spent) == ("call_settled", 2, [])
+        assert effect(ledger, call("c3")) is Effect.ALLOW
+    else:
+        assert ledger.state("main", "c2") is CallState.HANDED_OUT
+        assert (decision.effect, left, len(spent)) == (Effect.ASK, [], 2)
+
+
+def test_only_the_grants_that_were_spent_here_come_back() -> None:
+    """Of two that are needed the second is spent by another call: the first is whole again."""
+    store = Meddler()
+    rules = [Rule(name=name, called={"pay": "ask"}) for name in ("a", "b")]
+    ledger = CallLedger(PolicyEngine(rules), store)
+    first, second = (
+        attrs.evolve(grant(reach=Reach.ONCE, expires=1e12 + place), answers=frozenset({one.key}))
+        for place, one in enumerate(asked(ledger, call()).verdicts)
+    )
+    ledger.grant(first)
+    ledger.grant(second)
+    store.kind = "spent"
+    store.meanwhile = lambda: MemoryStore.swap(
+        store, ("spent", second.digest), None, {"final": True}
+    )
+    decision = ledger.on_tool_call(call(), TOOLS, USER)
+    assert (decision.effect, decision.approvals) == (Effect.ASK, (first,))
+    assert unused(decision) == ["it is spent"]
+    assert [key[1] for key, _ in store.items("spent")] == [second.digest]
+
+
+@pytest.mark.parametrize("kind", ["claim", "denials"])
+def test_what_is_noted_beside_a_call_is_not_lost(kind: str) -> None:
+    """Two calls at the same time are both counted, or both wait to be claimed."""
+    store = Meddler()
+    ledger = make_ledger({"wipe": "deny"}, store=store)
+    name = {"claim": "pay", "denials": "wipe"}[kind]
+    store.kind = kind
+    store.meanwhile = lambda: effect(ledger, call("c2", name=name))
+    decision = ledger.on_tool_call(call("c1", name=name), TOOLS, USER)
+    if kind == "claim":
+        ids = [ledger.claim(PAY.provider, "transfer", {}, TOOLS, USER).call.id for _ in range(3)]
+        assert ids == ["c2", "c1", None]
+    else:
+        assert decision.failure is not None
+        assert decision.failure.attempts == 2
 
 
 # --------------------------------------------------------------------------------------------
