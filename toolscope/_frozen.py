@@ -7,6 +7,7 @@ from typing import Any, Final, Never, Self, TypeAlias
 
 __all__ = [
     "EMPTY",
+    "MAX_ARGUMENT_VALUES",
     "MAX_DEPTH",
     "MAX_VALUES",
     "FrozenDict",
@@ -78,6 +79,8 @@ MAX_DEPTH: Final = 100
 """How many levels of arrays and objects a JSON value may nest."""
 MAX_VALUES: Final = 1_000_000
 """How many values one JSON document may hold, counted with repetition."""
+MAX_ARGUMENT_VALUES: Final = 100_000
+"""How many of them the arguments of one call, or a condition on them, may hold."""
 _HUGE: Final = 10**4_300
 """The first integer that Python, as it comes, refuses to write as text."""
 
@@ -85,12 +88,12 @@ _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 EMPTY: Final = FrozenDict()
 
 
-def freeze(value: object) -> Any:
+def freeze(value: object, most: int = MAX_VALUES) -> Any:
     """A deeply read-only copy of a JSON value: objects as `FrozenDict`, arrays as `FrozenList`.
 
     Raises:
         ValueError: The value is not JSON (another type, a key that is no text, NaN or an infinity),
-            nests deeper than `MAX_DEPTH`, or holds more than `MAX_VALUES` values or an integer of
+            nests deeper than `MAX_DEPTH`, or holds more than ``most`` values or an integer of
             more than 4,300 digits. The message never shows the value.
     """
     if type(value) is FrozenDict or type(value) is FrozenList:
@@ -104,8 +107,8 @@ def freeze(value: object) -> Any:
         if depth > MAX_DEPTH:
             raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
         count += len(source)
-        if count > MAX_VALUES:
-            raise ValueError(f"more than {MAX_VALUES:,} values")
+        if count > most:
+            raise ValueError(f"more than {most:,} values")
         is_object = isinstance(source, Mapping)
         items: Iterable[tuple[Any, Any]] = source.items() if is_object else enumerate(source)
         for key, item in items:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from toolscope._frozen import FrozenDict, canonical_json, digest, freeze
+from toolscope._frozen import MAX_ARGUMENT_VALUES, FrozenDict, canonical_json, digest, freeze
 from toolscope.errors import ApprovalError, ToolsetError
 from toolscope.model._calls import InvalidArguments, ToolCall
 from toolscope.model._scopes import UNKNOWN, Origin, Scope
@@ -63,7 +63,7 @@ ArgumentsBound: TypeAlias = AnyArguments | str | FrozenDict
 def _bound(value: object) -> ArgumentsBound:
     if isinstance(value, Mapping):
         try:
-            condition: FrozenDict = freeze(value)
+            condition: FrozenDict = freeze(value, MAX_ARGUMENT_VALUES)
         except ValueError as error:
             raise ApprovalError(f"the condition of an approval is not JSON: {error}") from error
         return condition

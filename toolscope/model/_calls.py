@@ -7,7 +7,7 @@ from typing import Any, Never
 
 import attrs
 
-from toolscope._frozen import EMPTY, MAX_DEPTH, FrozenDict, digest, freeze
+from toolscope._frozen import EMPTY, MAX_ARGUMENT_VALUES, MAX_DEPTH, FrozenDict, digest, freeze
 from toolscope.model._scopes import text
 from toolscope.model._tools import Provider
 
@@ -48,7 +48,7 @@ def _arguments(value: object) -> FrozenDict:
             value = json.loads(value, object_pairs_hook=_unique, parse_constant=_no_constant)
         if not isinstance(value, Mapping):
             return InvalidArguments("they are no JSON object")
-        frozen: FrozenDict = freeze(value)
+        frozen: FrozenDict = freeze(value, MAX_ARGUMENT_VALUES)
     except (json.JSONDecodeError, UnicodeDecodeError):
         return InvalidArguments("they are no JSON")
     except RecursionError:

@@ -416,7 +416,6 @@ class Toolset(Sequence[Tool]):
         """The names that more than one tool bears, in order of first appearance."""
         return self._shared_names
 
-
     def renewed(self, tools: Iterable[Tool]) -> "Toolset":
         """This toolset if ``tools`` are the same to every rule, else a new one.
 
