@@ -1,0 +1,200 @@
+"""LangChain: asks are interrupts, and how they meet the host's own."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import (
+    HumanInTheLoopMiddleware,
+)
+from langchain_core.tools import BaseTool, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, interrupt
+
+from tests.hosts.langchain_support import (
+    GO,
+    PICK,
+    READ,
+    Asks,
+    codes,
+    made,
+    make_tool,
+    results,
+    scripted,
+    thread,
+)
+from tests.hosts.matrix import Call, ToolSpec
+from toolscope import PolicyEngine, Scope
+from toolscope.calls import CallLedger
+from toolscope.hosts import ORIGIN_KEY
+from toolscope.hosts.langchain import Toolscope, attach
+
+REFUND = [[Call(tool="refund", arguments={"value": "5"})]]
+CAN_ASK = Scope(can_ask=True)
+
+
+@pytest.mark.parametrize(("scope", "checkpointer"), [(CAN_ASK, None), (Scope(), InMemorySaver())])
+def test_nobody_can_be_asked(scope: Scope, checkpointer: Any) -> None:
+    """Without a checkpointer, or where the scope says so, an ask fails at once."""
+    executed: list[str] = []
+    agent, _ = made(
+        REFUND,
+        make_tool(ToolSpec(name="refund"), executed),
+        policy=PolicyEngine([Asks()]),
+        scope=scope,
+        checkpointer=checkpointer,
+    )
+    state = agent.invoke(GO, thread())
+    assert codes(state) == ["approval_unavailable"]
+    assert executed == []
+
+
+def asking(
+    *extra: BaseTool, policy: Any = None, turns: Any = REFUND, **more: Any
+) -> tuple[Any, list[str]]:
+    executed: list[str] = []
+    agent, _ = made(
+        turns,
+        make_tool(ToolSpec(name="refund"), executed),
+        *extra,
+        policy=policy or PolicyEngine([Asks()]),
+        scope=CAN_ASK,
+        checkpointer=InMemorySaver(),
+        **more,
+    )
+    return agent, executed
+
+
+def test_the_question_has_the_host_s_own_form() -> None:
+    """An ask is a ``tool_approval`` interrupt, as LangChain's own middleware raises it."""
+    agent, executed = asking()
+    (put,) = agent.invoke(GO, thread())["__interrupt__"]
+    assert put.value == {
+        "type": "tool_approval",
+        "tool_call_id": "0",
+        "name": "refund",
+        "args": {"value": "5"},
+        "description": "a refund needs a person",
+    }
+    state = agent.invoke(Command(resume={"type": "reject", "message": "not today"}), thread())
+    assert "not today" in results(state)[0].text
+    assert codes(state) == ["approval_refused"]
+    assert executed == []
+
+
+def test_an_answer_of_another_form_is_none() -> None:
+    """It is refused before it is saved, and the question can be answered again."""
+    agent, executed = asking()
+    agent.invoke(GO, thread())
+    with pytest.raises(ValueError, match="type"):
+        agent.invoke(Command(resume=True), thread())
+    assert executed == []
+    agent.invoke(Command(resume={"type": "approve"}), thread())
+    assert executed == ["refund"]
+
+
+def test_an_answer_counts_for_its_own_question() -> None:
+    """A policy that asks something else by now asks again; the old answer is passed over."""
+    engines = [PolicyEngine([Asks()])]
+    agent, executed = asking(policy=lambda: engines[-1])
+    agent.invoke(GO, thread())
+    engines.append(PolicyEngine([Asks("a second pair of eyes is needed")]))
+    state = agent.invoke(Command(resume={"type": "approve"}), thread())
+    assert executed == []
+    (put,) = state["__interrupt__"]
+    assert put.value["description"] == "a second pair of eyes is needed"
+    agent.invoke(Command(resume={"type": "approve"}), thread())
+    assert executed == ["refund"]
+
+
+def test_parallel_asks_are_answered_each_by_itself() -> None:
+    """Two calls of one message are two questions; refusing one leaves the other."""
+    turns = [[Call(tool="refund", arguments={"value": v}) for v in "ab"]]
+    agent, executed = asking(turns=turns)
+    puts = agent.invoke(GO, thread())["__interrupt__"]
+    answers = {
+        put.id: {"type": "approve" if put.value["args"]["value"] == "a" else "reject"}
+        for put in puts
+    }
+    state = agent.invoke(Command(resume=answers), thread())
+    assert executed == ["refund"]
+    assert [one.status for one in results(state)] == ["success", "error"]
+
+
+def test_a_tool_that_interrupts_goes_on_when_it_is_answered() -> None:
+    """The host runs the call anew with the answer; that is no second call."""
+    heard: list[str] = []
+
+    @tool
+    def form() -> str:
+        """Asks by itself."""
+        heard.append(interrupt("name?"))
+        return "filled"
+
+    agent, _ = asking(form, turns=[[Call(tool="form")]])
+    agent.invoke(GO, thread())
+    state = agent.invoke(Command(resume="Ada"), thread())
+    assert heard == ["Ada"]
+    assert results(state)[0].text == "filled"
+
+
+def test_a_worker_s_ask_reaches_the_person_of_its_boss() -> None:
+    """The interrupt travels up through the boss's tool, and the answer down."""
+    engine = PolicyEngine([Asks()])
+    ledger = CallLedger(engine)
+    create = attach(create_agent, ledger, scope=CAN_ASK)
+    executed: list[str] = []
+    worker = create(scripted(REFUND), [make_tool(ToolSpec(name="refund"), executed)], name="worker")
+
+    @tool
+    def delegate() -> str:
+        """Delegates."""
+        return str(worker.invoke(GO)["messages"][-1].text)
+
+    boss = create(scripted([[Call(tool="delegate")]]), [delegate], checkpointer=InMemorySaver())
+    (put,) = boss.invoke(GO, thread())["__interrupt__"]
+    assert put.value["name"] == "refund"
+    state = boss.invoke(Command(resume={"type": "approve"}), thread())
+    assert executed == ["refund"]
+    assert results(state)[0].text == "done"
+
+
+def review(interrupts: Any, decision: Mapping[str, Any]) -> Command[Any]:
+    return Command(resume={one.id: {"decisions": [decision]} for one in interrupts})
+
+
+def test_the_host_s_own_review_comes_before_the_policy() -> None:
+    """A person may be asked about a withheld tool; approved, it is denied all the same."""
+    executed: list[str] = []
+    hitl: Any = HumanInTheLoopMiddleware({"pick_file": True})
+    agent, _ = made(
+        [[Call(tool="pick_file")]],
+        make_tool(PICK, executed),
+        middleware=[hitl],
+        checkpointer=InMemorySaver(),
+    )
+    config: Any = {"configurable": {"thread_id": "1", ORIGIN_KEY: "tool"}}
+    put = agent.invoke(GO, config)["__interrupt__"]
+    state = agent.invoke(review(put, {"type": "approve"}), config)
+    assert executed == []
+    assert codes(state) == ["tool_not_available"]
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_a_reviewer_s_edit_is_decided_as_edited(last: bool) -> None:
+    """Whether the edit is applied above or below us, a withheld tool is not reached by it."""
+    executed: list[str] = []
+    hitl: Any = HumanInTheLoopMiddleware({"read_doc": True})
+    ours = Toolscope(PolicyEngine())
+    agent = create_agent(
+        scripted([[Call(tool="read_doc")]]),
+        [make_tool(PICK, executed), make_tool(READ, executed)],
+        middleware=[hitl, ours] if last else [ours, hitl],
+        checkpointer=InMemorySaver(),
+    )
+    config: Any = {"configurable": {"thread_id": "1", ORIGIN_KEY: "tool"}}
+    put = agent.invoke(GO, config)["__interrupt__"]
+    edit = {"type": "edit", "edited_action": {"name": "pick_file", "args": {}}}
+    agent.invoke(review(put, edit), config)
+    assert executed == []

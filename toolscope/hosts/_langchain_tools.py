@@ -1,0 +1,185 @@
+"""LangChain's tools as `Tool` values, read once per object of the host."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+from langchain_core.tools import BaseTool
+from pydantic import BaseModel
+from pydantic.errors import PydanticUserError
+
+from toolscope.errors import ToolsetError
+from toolscope.hosts._marks import declared_availability
+from toolscope.hosts._point import EnforcementPoint
+from toolscope.model import HOST, MODEL, Annotations, FrozenDict, Tool, Toolset, freeze
+
+__all__ = ["HostTool", "Snapshot", "Snapshots", "keep", "read_tool"]
+
+HostTool: TypeAlias = BaseTool | dict[str, Any]
+"""What LangChain lists: a tool, or a dictionary that goes to the model's provider as it is."""
+
+
+@attrs.frozen(eq=False)
+class Snapshot:
+    """One list of the host, its toolset, and which tool stands for which of the host's objects."""
+
+    hosts: tuple[HostTool, ...]
+    toolset: Toolset
+    tools: Mapping[int, Tool]
+    """By ``id`` of the host's object; ``hosts`` keeps the objects alive."""
+
+    def tool_of(self, host: object) -> Tool | None:
+        """The tool that stands for this object of the host; None where it is not in the list."""
+        return self.tools.get(id(host))
+
+
+class Snapshots:
+    """The last snapshots, by the identity of the host's objects, so that nothing is read twice."""
+
+    def __init__(self, point: EnforcementPoint) -> None:
+        self._point = point
+        self._tools: dict[int, tuple[HostTool, Tool]] = {}
+        self._snapshots: dict[tuple[int, ...], Snapshot] = {}
+
+    def of(self, hosts: Sequence[HostTool]) -> Snapshot:
+        """The snapshot of these objects, in this order.
+
+        A second tool of one name gets an own name of its own, so both stay in the toolset.
+
+        Raises:
+            ToolsetError: One of them cannot be read.
+        """
+        key = tuple(map(id, hosts))
+        known = self._snapshots.get(key)
+        if known is not None:
+            return known
+        found: dict[int, Tool] = {}
+        taken: set[str] = set()
+        for host in hosts:
+            if id(host) in found:
+                continue
+            tool = self._tool(host)
+            while tool.identity in taken:
+                tool = attrs.evolve(tool, own_name=f"{tool.own_name}+")
+            taken.add(tool.identity)
+            found[id(host)] = tool
+        toolset = self._point.toolset(found.values())
+        snapshot = Snapshot(tuple(hosts), toolset, dict(zip(found, toolset, strict=True)))
+        keep(self._snapshots, key, snapshot)
+        return snapshot
+
+    def _tool(self, host: HostTool) -> Tool:
+        known = self._tools.get(id(host))
+        if known is not None and known[0] is host:
+            return known[1]
+        tool = read_tool(host)
+        keep(self._tools, id(host), (host, tool))
+        return tool
+
+
+_KEPT: Final = 512
+
+
+def keep(kept: dict[Any, Any], key: object, value: object) -> None:
+    """Remembers a value, and forgets the oldest where there are many."""
+    while len(kept) >= _KEPT:
+        kept.pop(next(iter(kept)), None)
+    kept[key] = value
+
+
+def read_tool(host: HostTool) -> Tool:
+    """The tool that an object of the host stands for.
+
+    Raises:
+        ToolsetError: It has no name, or is no tool at all.
+    """
+    if isinstance(host, dict):
+        return _read_dictionary(host)
+    metadata = host.metadata if isinstance(host.metadata, dict) else {}
+    nested = metadata.get("_meta")
+    function = getattr(host, "func", None) or getattr(host, "coroutine", None)
+    if function is None:
+        # A class of its own: the mark is on the method that runs.
+        function = type(host)._run  # noqa: SLF001  (the host's protocol for tools as classes)
+    return Tool(
+        name=host.name,
+        description=host.description,
+        input_schema=_schema(host),
+        annotations=_annotations(metadata),
+        availability=declared_availability(
+            function, metadata, nested if isinstance(nested, dict) else None
+        ),
+        tags=frozenset(host.tags or ()),
+        meta=_json_part(metadata),
+        source=host,
+    )
+
+
+def _read_dictionary(host: dict[str, Any]) -> Tool:
+    """A dictionary in one of the providers' shapes; of an unknown shape, its type names it."""
+    kind = host.get("type")
+    function = host.get("function")
+    inner = function if isinstance(function, dict) else host
+    name = inner.get("name") or kind
+    if not isinstance(name, str):
+        raise ToolsetError("a dictionary among the tools has neither a name nor a type")
+    declared = kind in (None, "function", "custom")
+    own_name = name if declared else ":".join(
+        str(part) for part in (kind, host.get("server_label"), host.get("name")) if part
+    )  # fmt: skip
+    metadata = host.get("metadata")
+    schema = inner.get("parameters") or inner.get("input_schema")
+    return Tool(
+        name=name,
+        own_name=own_name,
+        provider=HOST if declared else MODEL,
+        description=inner.get("description"),
+        input_schema=_json_part(schema) if isinstance(schema, dict) else None,
+        availability=declared_availability(
+            None, host, metadata if isinstance(metadata, dict) else None
+        ),
+        source=host,
+    )
+
+
+def _schema(host: BaseTool) -> Mapping[str, Any] | None:
+    schema = host.tool_call_schema
+    if isinstance(schema, dict):
+        return _json_part(schema)
+    try:
+        if issubclass(schema, BaseModel):
+            return _json_part(schema.model_json_schema())
+        return _json_part(schema.schema())
+    except PydanticUserError:
+        return None  # an argument's type has no JSON form: the host cannot send this tool either
+
+
+_HINTS: Final[Mapping[str, str]] = {
+    "readOnlyHint": "read_only",
+    "destructiveHint": "destructive",
+    "idempotentHint": "idempotent",
+    "openWorldHint": "open_world",
+}
+
+
+def _annotations(metadata: Mapping[str, Any]) -> Annotations:
+    """The hints that adapters for MCP put beside other metadata."""
+    hints: dict[str, Any] = {
+        ours: metadata[theirs]
+        for theirs, ours in _HINTS.items()
+        if isinstance(metadata.get(theirs), bool)
+    }
+    return Annotations(**hints)
+
+
+def _json_part(mapping: Mapping[str, Any]) -> FrozenDict:
+    """What of a mapping is JSON; a host may keep any object in its metadata."""
+    kept: dict[str, Any] = {}
+    for key, value in mapping.items():
+        try:
+            freeze({key: value})
+        except ValueError:
+            continue
+        kept[key] = value
+    frozen: FrozenDict = freeze(kept)
+    return frozen
