@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, get_args, get_origin
 
 import attrs
@@ -157,6 +158,7 @@ def structure_settings(
     return None, [attrs.evolve(fault, source=source) for fault in found]
 
 
+@lru_cache(8)
 def _converter(folder: "Path | None") -> Any:
     """A strict converter for primitives, collections, choices, paths; it refuses unknown keys."""
     from pathlib import Path
