@@ -23,7 +23,7 @@ FULLY_COVERED = [
 """What decides, and what reads the wire: a full run covers every branch of it."""
 
 settings.register_profile("default", max_examples=60, deadline=None, database=None)
-settings.register_profile("nightly", max_examples=3000, deadline=None, database=None)
+settings.register_profile("nightly", max_examples=1000, deadline=None, database=None)
 settings.load_profile("default")  # another one: pytest --hypothesis-profile=nightly
 
 COVERAGE = pytest.StashKey[Coverage]()

@@ -29,14 +29,14 @@ REASON = (
 )
 
 
-def missing_reason() -> str:
+def no_content() -> str:
     """What Python says of a verdict without content; from 3.12 on it names the module too."""
     with pytest.raises(AttributeError) as caught:
-        object.__new__(Verdict).reason  # noqa: B018
+        object.__new__(Verdict).code  # noqa: B018
     return f"AttributeError: {caught.value}"
 
 
-NO_REASON = missing_reason()
+NO_CONTENT = no_content()
 
 
 def listing_with(answer: Callable[[Toolset], Any]) -> Listing:
@@ -154,10 +154,11 @@ def broken_verdict() -> Verdict:
     return Verdict.__new__(Verdict)
 
 
-def allowing_verdict() -> Verdict:
+def changed_verdict(**parts: object) -> Verdict:
     """One that was changed behind attrs' back."""
     verdict = deny("a")
-    object.__setattr__(verdict, "effect", Effect.ALLOW)
+    for name, value in parts.items():
+        object.__setattr__(verdict, name, value)
     return verdict
 
 
@@ -230,13 +231,23 @@ KEY = (
         ),
         pytest.param(
             lambda tools: {tools[0]: broken_verdict()},
-            NO_REASON,
+            NO_CONTENT,
             id="a verdict without content",
         ),
         pytest.param(
-            lambda tools: {tools[0]: allowing_verdict()},
-            "filter_tools answered an ask for a tool; asks belong into on_tool_call",
-            id="a verdict that was changed",
+            lambda tools: {tools[0]: changed_verdict(effect=Effect.ALLOW)},
+            "TypeError: the effect of the verdict is <Effect.ALLOW: 'allow'>",
+            id="a verdict that was made to allow",
+        ),
+        pytest.param(
+            lambda tools: {tools[0]: changed_verdict(reason="")},
+            "TypeError: the reason of the verdict is no text",
+            id="a verdict that lost its reason",
+        ),
+        pytest.param(
+            lambda tools: {tools[0]: changed_verdict(code=["quota"])},
+            "TypeError: a part of the verdict is a list, not text",
+            id="a verdict with another code",
         ),
         pytest.param(lambda tools: Hostile(a=1), "OSError: no keys", id="hostile mapping"),
     ],
@@ -380,8 +391,13 @@ class HostileClass:
         ),
         pytest.param(
             broken_verdict,
-            NO_REASON,
+            NO_CONTENT,
             id="a verdict without content",
+        ),
+        pytest.param(
+            lambda: changed_verdict(effect=Effect.ALLOW),
+            "TypeError: the effect of the verdict is <Effect.ALLOW: 'allow'>",
+            id="a verdict that was made to allow",
         ),
         pytest.param(HostileClass, "ValueError: no class", id="hostile answer"),
         pytest.param(
@@ -635,7 +651,7 @@ async def later_raises(error: BaseException) -> None:
         (lambda: later(a_coroutine()), f"on_tool_call answered coroutine; {ALLOWED}"),
         (
             lambda: later(broken_verdict()),
-            NO_REASON,
+            NO_CONTENT,
         ),
     ],
 )
