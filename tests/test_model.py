@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import json_objects, scopes, toolsets
-from toolscope._frozen import MAX_DEPTH
+from toolscope._frozen import MAX_DEPTH, MAX_VALUES
 from toolscope.engine import PolicyEngine
 from toolscope.errors import ScopeError, ToolsetError
 from toolscope.model import (
@@ -195,7 +195,7 @@ class Endless(Mapping[str, Any]):
         (nested(MAX_DEPTH + 2), "nested deeper than 100 levels"),
         (nested(100_000), "nested deeper than 100 levels"),
         (Endless(), "nested deeper than 100 levels"),
-        ([[0] * 1000] * 1001, "more than 1,000,000 values"),
+        ([[0] * 1000] * (MAX_VALUES // 1000 + 1), f"more than {MAX_VALUES:,} values"),
     ],
 )
 def test_what_is_not_json_is_refused(value: object, problem: str) -> None:
