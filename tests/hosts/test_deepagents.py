@@ -178,7 +178,9 @@ def test_tools_that_a_skill_discloses(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("profiles")
 def test_a_profile_that_takes_us_off_is_listed() -> None:
     """An operator's profile can exclude any middleware by its name; then the agent is open."""
-    register_harness_profile("scripted", HarnessProfile(excluded_middleware=frozenset({"Toolscope"})))
+    register_harness_profile(
+        "scripted", HarnessProfile(excluded_middleware=frozenset({"Toolscope"}))
+    )
     lines = coverage(attach(CREATE, PolicyEngine())(named(), []))
     assert len(lines) == 2
     assert all("without Toolscope" in line for line in lines)
