@@ -24,14 +24,22 @@ MOST_VALUES: Final = 10_000
 """How many values the arguments of a call may hold for an expression to be evaluated."""
 MOST_TEXT: Final = 1_000_000
 """How many characters their texts may hold together."""
+MOST_TEXT_TO_MATCH: Final = 20_000
+"""The same where a regular expression is matched."""
 MOST_STEPS: Final = 100_000
 """How many steps the macros may take, by an estimate from above."""
+LARGEST_REGEX: Final = 10_000
+"""How large a regular expression may be, its repetitions and classes counted out."""
 
 _STRINGS: Final = re.compile(
     r"[rRbB]{0,2}(?:\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*')", re.DOTALL
 )
 _MACRO: Final = re.compile(r"\.\s*(all|exists_one|exists|map|filter)\s*\(")
-_PATTERN_IN_MACRO_COST: Final = 100
+_MATCHES: Final = re.compile(r"\bmatches\s*\(")
+_REGEX: Final = re.compile(rf"\.\s*matches\s*\(\s*({_STRINGS.pattern})\s*\)", re.DOTALL)
+_REPETITION: Final = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+_CLASS: Final = re.compile(r"\\+[wWdDsSpPbB]|\.|\(\?[a-zA-Z-]*i|\[\^")
+_CLASS_SIZE: Final = 50
 _INT64: Final = 2**63
 
 
@@ -64,11 +72,15 @@ class Expression:
                 f"the expression uses {macros} macros; allowed are {MOST_MACROS}, because each may "
                 "run through all elements that another one yields"
             )
-        self._depth = _depth(bare) if macros else 0
+        self._regex = _size_of_regexes(text, bare)
+        self._depth, looks_back = _depth(bare) if macros else (0, False)
         growing = sum(bare.count(sign) for sign in "+,") - macros
-        self._growth = (max(growing, 0) / macros + 1) ** macros if macros else 1.0
-        if macros and ".matches" in "".join(bare.split()):
-            self._growth *= _PATTERN_IN_MACRO_COST
+        self._cost = (max(growing, 0) / macros + 1) ** macros if macros else 1.0
+        if self._regex:
+            self._cost *= max(20, self._regex)
+        if looks_back:  # each step may go through all arguments once more, though quickly
+            self._depth += 1
+            self._cost /= 10
 
     def holds(self, arguments: Mapping[str, Any], scope: Scope | None, tool: Tool | None) -> bool:
         """Whether the expression is true of a call.
@@ -76,8 +88,8 @@ class Expression:
         Raises:
             NotComputable: It has no answer, or finding it could take too long.
         """
-        values = _measured(arguments)
-        steps = values**self._depth * self._growth
+        values = _measured(arguments, MOST_TEXT_TO_MATCH if self._regex else MOST_TEXT)
+        steps = values**self._depth * self._cost
         if self._depth and steps > MOST_STEPS:
             raise NotComputable(
                 f"the macros could take {steps:.0f} steps on these arguments; allowed are "
@@ -111,9 +123,35 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[0][:200]
 
 
-def _depth(bare: str) -> int:
-    """How deep macros nest in each other's bodies and ranges; a chain counts as nested too."""
+def _size_of_regexes(text: str, bare: str) -> int:
+    """How large the regular expressions are together.
+
+    Raises:
+        ValueError: One is not written out, or could take too long to match.
+    """
+    regexes = [match[1] for match in _REGEX.finditer(text)]
+    if len(regexes) < len(_MATCHES.findall(bare)):
+        raise ValueError(
+            "'matches' is used with a pattern that is not written out; write text.matches('...')"
+        )
+    total = 0
+    for regex in regexes:
+        size = len(regex) + _CLASS_SIZE * len(_CLASS.findall(regex))
+        for repetition in _REPETITION.finditer(regex):
+            size *= max(1, int((repetition[2] or repetition[1])[:9]))
+        total += size
+    if total > LARGEST_REGEX:
+        raise ValueError(
+            f"its regular expressions are of size {total}, repetitions counted out; allowed are "
+            f"{LARGEST_REGEX}: match a shorter text, or say it without counting"
+        )
+    return total
+
+
+def _depth(bare: str) -> tuple[int, bool]:
+    """How deep macros nest, and whether a body looks at the arguments as a whole again."""
     deepest = 0
+    looks_back = False
     open_brackets: list[bool] = []
     place = 0
     while place < len(bare):
@@ -127,11 +165,13 @@ def _depth(bare: str) -> int:
             open_brackets.append(False)
         elif bare[place] in ")]}" and open_brackets:
             open_brackets.pop()
+        elif any(open_brackets) and bare.startswith("args", place):
+            looks_back = True
         place += 1
-    return deepest
+    return deepest, looks_back
 
 
-def _measured(arguments: Mapping[str, Any]) -> int:
+def _measured(arguments: Mapping[str, Any], most_text: int) -> int:
     """How many values the arguments hold; a text counts as one for every 1,000 characters.
 
     Raises:
@@ -151,9 +191,9 @@ def _measured(arguments: Mapping[str, Any]) -> int:
             pending.extend(value)
         elif isinstance(value, int) and not -_INT64 <= value < _INT64:
             raise NotComputable("a whole number has more than 64 bits")
-        if count + len(pending) > MOST_VALUES or text > MOST_TEXT:
+        if count + len(pending) > MOST_VALUES or text > most_text:
             raise NotComputable(
-                f"the arguments hold more than {MOST_VALUES} values or {MOST_TEXT} characters"
+                f"the arguments hold more than {MOST_VALUES} values or {most_text} characters"
             )
     return count + text // 1_000
 
