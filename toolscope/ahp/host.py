@@ -1,0 +1,559 @@
+"""The host's side of the contract: one object per session that says what is to be sent.
+
+A host hands every action that it or a client wants to dispatch to `HostSession.dispatch`, asks
+`HostSession.tools` before it calls the model and `HostSession.on_tool_call` for each call that
+comes of it, and sends exactly what it is given, in order. What is given has been followed already.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+import attrs
+
+from toolscope.ahp import wire
+from toolscope.ahp._chats import Chat
+from toolscope.ahp._following import TERMINAL, TURN_ENDS, Change, client_of
+from toolscope.ahp._live import LiveChat, LiveSession
+from toolscope.ahp._rules import chat_refusal, plain_result, session_refusal
+from toolscope.ahp.calls import denied_actions, ready_action, settling_actions, start_action
+from toolscope.calls import CallLedger, CallState, answer_to
+from toolscope.engine import PolicyEngine
+from toolscope.errors import Fault, WireError
+from toolscope.listings import Listing
+from toolscope.model import InvalidArguments, Provider, ToolCall, Toolset
+from toolscope.verdicts import Decision, Effect, Failure, Unlisted, decide_settled, decide_unlisted
+
+__all__ = ["CallStep", "Ended", "HostSession", "Send", "Step"]
+
+_EMPTY: dict[str, Any] = {"activeClients": [], "chats": []}
+
+
+@attrs.frozen(kw_only=True)
+class Send:
+    """One action to send to all subscribers of a channel; ``client`` dispatched it, if any did."""
+
+    channel: str
+    action: dict[str, Any]
+    client: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Ended:
+    """A call that was under way and ended here: ``failure.message`` goes to the model."""
+
+    chat: str
+    call_id: str
+    failure: Failure
+
+
+@attrs.frozen(kw_only=True)
+class Step:
+    """What to do about an action that somebody wants to dispatch.
+
+    ``refusal`` is the ``rejectionReason`` where it must not be: it goes to who dispatched it.
+    Whether or not there is one, ``sends`` is to be sent, in order.
+    """
+
+    refusal: str | None = None
+    sends: tuple[Send, ...] = ()
+    ended: tuple[Ended, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class CallStep:
+    """What to do about a call: the decision, and what to send before anything else about it.
+
+    An allowed call has been announced: send its Ready (`HostSession.ready`), then execute it, or
+    let its client do so. The arguments to run are ``decision.call.arguments``.
+    """
+
+    decision: Decision
+    sends: tuple[Send, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class _Question:
+    """A call that the ledger decides; unless ``remember``, the engine, which remembers nothing."""
+
+    call: ToolCall
+    chat: Chat
+    produced: ToolCall | None = None
+    remember: bool = True
+
+
+_T = TypeVar("_T")
+_Asking: TypeAlias = Generator[_Question, Decision, _T]
+
+
+class HostSession:
+    """A session as its host runs it.
+
+    Not safe to share between threads: a session has one order of events, so give it one owner.
+
+    Args:
+        policy: The engine, a callable that returns the one in force, or a ledger.
+        uri: The session's channel.
+        state: The ``SessionState`` to begin with.
+        client: ``createSession.activeClient``: it is in the session from the beginning.
+
+    Raises:
+        WireError: The state or the client cannot be read.
+    """
+
+    def __init__(
+        self,
+        policy: PolicyEngine | CallLedger | Callable[[], PolicyEngine],
+        uri: str,
+        state: wire.Document = _EMPTY,
+        *,
+        client: wire.Document | None = None,
+    ) -> None:
+        self.uri = uri
+        self.ledger = policy if isinstance(policy, CallLedger) else CallLedger(policy)
+        self._live = LiveSession.read(state)
+        self._refused: list[Fault] = []
+        if client is not None:
+            first = wire.read_client(client)
+            self._live.clients[first.id] = first
+            self._live.changed()
+
+    @property
+    def toolset(self) -> Toolset:
+        """The tools of the server and of the clients that are there now."""
+        return self._live.toolset
+
+    @property
+    def chats(self) -> Mapping[str, Chat]:
+        """Each chat by its URI; asking for one that is not there is a `WireError`."""
+        return self._live.scopes
+
+    @property
+    def errors(self) -> tuple[Fault, ...]:
+        """Agents that a chat names and that cannot be resolved now."""
+        return self._live.errors
+
+    @property
+    def refused(self) -> tuple[Fault, ...]:
+        """Changes of a chat's origin that were refused, oldest first."""
+        return tuple(self._refused)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``SessionState`` now, with the pending execution requests."""
+        return self._live.to_json()
+
+    def chat_to_json(self, chat: str) -> dict[str, Any]:
+        """The ``ChatState`` now.
+
+        Raises:
+            WireError: There is no such chat.
+        """
+        return self._live.chats[self._live.scopes[chat].uri].to_json()
+
+    # ----------------------------------------------------------------------------------------
+    # The two questions
+    # ----------------------------------------------------------------------------------------
+
+    def tools(self, chat: str, turn_sender: str | None = None) -> Listing:
+        """What the agent of this chat is handed for its next step.
+
+        ``turn_sender`` is the client that started the turn, whose tools win a shared name; without
+        it, the client whose ``chat/turnStarted`` was dispatched, for a worker that of the chat at
+        the top.
+
+        Raises:
+            WireError: There is no such chat.
+        """
+        found = self._live.scopes[chat]
+        prefer = turn_sender or self._live.sender(chat)
+        return self.ledger.filter_tools(self.toolset, found.scope, prefer)
+
+    def on_tool_call(self, chat: str, turn: str, call: ToolCall) -> CallStep:
+        """The decision on a produced call, before it is announced, and what to send.
+
+        ``call.id`` is the ``toolCallId``. An id that was used in this chat is not announced again.
+
+        Raises:
+            WireError: There is no such chat.
+            ValueError: The call has no id.
+        """
+        return self._answered(self._on_tool_call(chat, turn, call))
+
+    async def on_tool_call_async(self, chat: str, turn: str, call: ToolCall) -> CallStep:
+        """The same, with awaitable rules awaited."""
+        return await self._answered_async(self._on_tool_call(chat, turn, call))
+
+    def _on_tool_call(self, uri: str, turn: str, call: ToolCall) -> _Asking[CallStep]:
+        found = self._live.scopes[uri]
+        call_id = call.id
+        if call_id is None:
+            raise ValueError("the call has no id; AHP names every call in a chat")
+        call = attrs.evolve(call, chat=uri, ancestors=found.ancestors)
+        chat = self._live.chats[uri]
+        known = chat.decisions.get(call_id)
+        if chat.followed.turn != turn:
+            return _settled(call, found, "the turn it belongs to is not running")
+        if call_id in chat.used_ids and known is None:
+            return _settled(call, found, "a call with this id is in the chat already")
+        chat.used_ids.add(call_id)
+        decision = yield _Question(call=call, chat=found)
+        if self._live.chats.get(uri) is not chat or chat.followed.turn != turn:
+            self.ledger.cancelled(uri, call_id)
+            return _settled(call, found, "its turn ended before it was decided")
+        decision = self._withdrawn(chat, decision) or decision
+        if known is None:
+            return CallStep(decision=decision, sends=self._announced(chat, turn, call_id, decision))
+        if known.effect is not Effect.ASK:
+            return CallStep(decision=decision)
+        return CallStep(decision=decision, sends=self._answered_ask(chat, call_id, decision))
+
+    def _announced(
+        self, chat: LiveChat, turn: str, call_id: str, decision: Decision
+    ) -> tuple[Send, ...]:
+        chat.decisions[call_id] = decision
+        if decision.effect is Effect.DENY:
+            actions = denied_actions(decision, turn=turn, call_id=call_id)
+        else:
+            actions = [start_action(decision, turn=turn, call_id=call_id)]
+            if decision.effect is Effect.ASK:
+                ready = ready_action(decision, turn=turn, call_id=call_id, confirmed=None)
+                actions.append(ready)
+        return self._follow_all(chat, actions)
+
+    def _answered_ask(self, chat: LiveChat, call_id: str, decision: Decision) -> tuple[Send, ...]:
+        """The host submits a call again that waits: with an answer it goes on, or it ends."""
+        call = chat.followed.call(call_id)
+        if call is None or call.get("status") != "pending-confirmation":
+            return ()
+        chat.decisions[call_id] = decision
+        if decision.failure is not None:
+            return self._settled_now(chat, call_id, decision.failure)
+        if decision.effect is Effect.ASK:
+            return ()
+        confirmed = {
+            "type": "chat/toolCallConfirmed",
+            "turnId": chat.followed.turn,
+            "toolCallId": call_id,
+            "approved": True,
+            "confirmed": "user-action",
+        }
+        return self._follow_all(chat, [confirmed])
+
+    def ready(self, chat: str, call_id: str, display_name: str | None = None) -> Step:
+        """The Ready of an allowed call, whose arguments are complete: from here on it runs.
+
+        Raises:
+            WireError: There is no such chat.
+        """
+        live = self._live.chats.get(chat)
+        decision = None if live is None else live.decisions.get(call_id)
+        turn = None if live is None else live.followed.turn
+        if decision is None or turn is None:
+            return Step(refusal="there is no such call in the running turn")
+        action = ready_action(decision, turn=turn, call_id=call_id, display_name=display_name)
+        return self.dispatch(chat, action)
+
+    def settle(self, chat: str, call_id: str, decision: Decision) -> Step:
+        """Ends a call that is under way and that this decision denies, whatever its status.
+
+        Calls whose tool goes away while they are streaming or waiting end by themselves, in the
+        step that changes the tools. A running call is left to its end unless it is settled here.
+
+        Raises:
+            ValueError: The decision does not deny.
+        """
+        if decision.failure is None:
+            raise ValueError(f"the decision is '{decision.effect}'; only a denied call is settled")
+        live = self._live.chats.get(chat)
+        sends = self._settled_now(live, call_id, decision.failure) if live is not None else ()
+        ended = (Ended(chat=chat, call_id=call_id, failure=decision.failure),) if sends else ()
+        return Step(sends=sends, ended=ended)
+
+    # ----------------------------------------------------------------------------------------
+    # Actions
+    # ----------------------------------------------------------------------------------------
+
+    def dispatch(self, channel: str, action: Mapping[str, Any], client: str | None = None) -> Step:
+        """What to do about an action that the host (``client=None``) or a client dispatches.
+
+        An action that is not readable, not this client's to dispatch, or not possible now is
+        refused. Calls that it forbids, and those of a client that leaves, end in the same step.
+        """
+        return self._answered(self._dispatch(channel, action, client))
+
+    async def dispatch_async(
+        self, channel: str, action: Mapping[str, Any], client: str | None = None
+    ) -> Step:
+        """The same, with awaitable rules awaited (a person's approval is decided again)."""
+        return await self._answered_async(self._dispatch(channel, action, client))
+
+    def _dispatch(
+        self, channel: str, action: Mapping[str, Any], client: str | None
+    ) -> _Asking[Step]:
+        try:
+            view = wire.read_action(action)
+        except WireError as error:
+            return Step(refusal=str(error))
+        json = wire.write(view)
+        if channel == self.uri:
+            return self._session_action(view, json, client)
+        chat = self._live.chats.get(channel)
+        if chat is None:
+            return Step(refusal="there is no such chat")
+        decision = chat.decisions.get(view.tool_call_id or "")
+        if refusal := chat_refusal(chat, view, json, client, decision):
+            return Step(refusal=refusal)
+        if view.type == "chat/toolCallComplete":
+            json = plain_result(json)
+        if view.type == "chat/toolCallConfirmed":
+            return (yield from self._confirmed(chat, view, json, client, decision))
+        return Step(sends=self._follow(chat, view, json, client))
+
+    def _confirmed(
+        self,
+        chat: LiveChat,
+        view: wire.Action,
+        json: dict[str, Any],
+        client: str | None,
+        decision: Decision | None,
+    ) -> _Asking[Step]:
+        """A person's answer to a call that waits. What was edited is decided again."""
+        call_id, edited = view.tool_call_id or "", json.get("editedToolInput")
+        asked = decision is not None and decision.effect is Effect.ASK
+        if not json.get("approved"):
+            if asked and decision is not None:
+                reason = json.get("reasonMessage")
+                said = reason if isinstance(reason, str) else None
+                self.ledger.answer(answer_to(decision, allow=False, by=client, reason=said))
+            return Step(sends=self._follow(chat, view, json, client))
+        if decision is not None and not asked and edited is None:
+            return Step(sends=self._follow(chat, view, json, client))
+        before = self._call_of(chat, call_id, decision)
+        call = before if edited is None else attrs.evolve(before, arguments=edited)
+        asked = asked and not isinstance(call.arguments, InvalidArguments)
+        if asked and decision is not None:
+            answer = answer_to(decision, allow=True, by=client, arguments=call.arguments)
+            self.ledger.answer(answer)
+        found = self._live.scopes[chat.uri]
+        produced = before if asked and edited is not None else None
+        again = yield _Question(call=call, chat=found, produced=produced, remember=asked)
+        state = chat.followed.call(call_id)
+        if view.turn_id != chat.followed.turn or not state or state["status"] in TERMINAL:
+            return Step(refusal="the call ended meanwhile")
+        again = self._withdrawn(chat, again) or again
+        chat.decisions[call_id] = again
+        if again.failure is not None:
+            sends = self._settled_now(chat, call_id, again.failure)
+            ended = Ended(chat=chat.uri, call_id=call_id, failure=again.failure)
+            return Step(refusal=again.failure.message, sends=sends, ended=(ended,))
+        if again.effect is Effect.ASK:
+            turn = view.turn_id or ""
+            ready = ready_action(again, turn=turn, call_id=call_id, confirmed=None)
+            refusal = "this form of the call needs an answer of its own"
+            return Step(refusal=refusal, sends=self._follow_all(chat, [ready]))
+        return Step(sends=self._follow(chat, view, json, client))
+
+    def _call_of(self, chat: LiveChat, call_id: str, decision: Decision | None) -> ToolCall:
+        """The call as it was decided, else as it stands in the chat; about the tool it is about."""
+        if decision is not None:
+            return attrs.evolve(decision.call, provider=decision.provider)
+        state = chat.followed.call(call_id) or {}
+        client = client_of(state)
+        return ToolCall(
+            id=call_id,
+            name=str(state.get("toolName")),
+            provider=None if not client else Provider.client(client),
+            arguments=state.get("toolInput") or {},
+            chat=chat.uri,
+            ancestors=self._live.scopes[chat.uri].ancestors,
+        )
+
+    # ----------------------------------------------------------------------------------------
+    # The session's channel
+    # ----------------------------------------------------------------------------------------
+
+    def _session_action(self, view: wire.Action, json: dict[str, Any], client: str | None) -> Step:
+        if refusal := session_refusal(self._live, view, json, client):
+            if "origin" in refusal:
+                self._refused.append(Fault(path=f"$.{view.type}", problem=refusal))
+            return Step(refusal=refusal)
+        sends = [Send(channel=self.uri, action=json, client=client)]
+        ended: list[Ended] = []
+        left = view.client_id if view.type == "session/activeClientRemoved" else None
+        gone = self._live.chats.get(view.chat) if view.type == "session/chatRemoved" else None  # type: ignore[arg-type]
+        self._live.apply(view, json)
+        if gone is not None:
+            sends.extend(self._without_requests(gone.uri))
+        if left is not None:
+            self._leave(left, sends, ended)
+        self._withdraw(sends, ended)
+        return Step(sends=tuple(sends), ended=tuple(ended))
+
+    def _without_requests(self, chat: str) -> Iterable[Send]:
+        for id_, request in list(self._live.requests.items()):
+            if request["chat"] == chat:
+                yield self._request_removed(id_)
+
+    def _leave(self, client: str, sends: list[Send], ended: list[Ended]) -> None:
+        """Fails the open calls of a client that left; a result that is there stays."""
+        for chat, call in list(self._live.calls_of(client)):
+            if (
+                call.get("status") in TERMINAL
+                or call.get("status") == "pending-result-confirmation"
+            ):
+                continue
+            name = str(call.get("toolName"))
+            message = f"The client {client!r} left before it completed {name!r}."
+            tool = self.tools(chat.uri).resolve(name)
+            if tool is not None and tool.provider != Provider.client(client):
+                message += f" Another provider offers {name!r}: call it again to use that one."
+            failure = Failure(code="client_left", message=message, final=False)
+            self._end(chat, str(call.get("toolCallId")), failure, sends, ended)
+
+    def _withdraw(self, sends: list[Send], ended: list[Ended]) -> None:
+        """Ends the calls that have not begun to run and whose tool is not listed any more."""
+        for chat in self._live.chats.values():
+            for call in list(chat.followed.calls()):
+                call_id = str(call.get("toolCallId"))
+                decision = chat.decisions.get(call_id)
+                waits = call.get("status") in ("streaming", "pending-confirmation")
+                if decision is None or not waits:
+                    continue
+                withdrawn = self._withdrawn(chat, decision)
+                if withdrawn is not None and withdrawn.failure is not None:
+                    chat.decisions[call_id] = withdrawn
+                    self._end(chat, call_id, withdrawn.failure, sends, ended)
+
+    def _withdrawn(self, chat: LiveChat, decision: Decision) -> Decision | None:
+        """The denial of a permitted call whose tool is not listed any more."""
+        if decision.provider is None:
+            return None
+        found = self.tools(chat.uri).lookup(decision.call.name, decision.provider)
+        if not isinstance(found, Unlisted):
+            return None
+        return decide_unlisted(decision.call, found, self._live.scopes[chat.uri].scope)
+
+    def _end(
+        self,
+        chat: LiveChat,
+        call_id: str,
+        failure: Failure,
+        sends: list[Send],
+        ended: list[Ended],
+    ) -> None:
+        sends.extend(self._settled_now(chat, call_id, failure))
+        ended.append(Ended(chat=chat.uri, call_id=call_id, failure=failure))
+
+    # ----------------------------------------------------------------------------------------
+    # Following
+    # ----------------------------------------------------------------------------------------
+
+    def _settled_now(self, chat: LiveChat, call_id: str, failure: Failure) -> tuple[Send, ...]:
+        call, turn = chat.followed.call(call_id), chat.followed.turn
+        if call is None or turn is None:
+            return ()
+        actions = settling_actions(call, turn=turn, failure=failure)
+        # A call that is made ready only to fail is nothing that its client should execute.
+        return self._follow_all(chat, actions, requests=False)
+
+    def _follow_all(
+        self, chat: LiveChat, actions: Iterable[dict[str, Any]], *, requests: bool = True
+    ) -> tuple[Send, ...]:
+        return tuple(
+            send
+            for action in actions
+            for send in self._follow(chat, wire.read_action(action), action, None, requests)
+        )
+
+    def _follow(
+        self,
+        chat: LiveChat,
+        view: wire.Action,
+        json: dict[str, Any],
+        client: str | None,
+        requests: bool = True,
+    ) -> tuple[Send, ...]:
+        agents = chat.view
+        changes = chat.apply(view, json, client)
+        if chat.view is not agents:
+            self._live.changed()
+        sends = [Send(channel=chat.uri, action=json, client=client)]
+        for change in changes:
+            self._record(chat, *change)
+            sends.extend(self._mirrored(chat, change, requests))
+        if view.type in TURN_ENDS:
+            chat.decisions.clear()  # used ids stay used; what was decided is of no more use
+        return tuple(sends)
+
+    def _record(self, chat: LiveChat, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+        call_id, status = str(after.get("toolCallId")), after.get("status")
+        if before is None or status not in TERMINAL:
+            return
+        asked = self.ledger.state(chat.uri, call_id) is CallState.ASKED
+        if status == "completed" and not asked:
+            self.ledger.completed(chat.uri, call_id, failed=after.get("success") is not True)
+        else:
+            self.ledger.cancelled(chat.uri, call_id)
+
+    def _mirrored(self, chat: LiveChat, change: Change, requests: bool) -> Iterable[Send]:
+        """The session's list of executions that a client owes follows from the running calls."""
+        before, call = change
+        client, id_ = client_of(call), f"{chat.uri}#{call.get('toolCallId')}"
+        runs = call.get("status") == "running" and client is not None
+        if runs and requests and (before is None or before.get("status") != "running"):
+            request = {
+                "id": id_,
+                "kind": "toolClientExecution",
+                "chat": chat.uri,
+                "turnId": chat.followed.turn,
+                "clientId": client,
+                "toolCall": call,
+            }
+            self._live.requests[id_] = request
+            action = {"type": "session/inputNeededSet", "request": request}
+            yield Send(channel=self.uri, action=action)
+        elif not runs and id_ in self._live.requests:
+            yield self._request_removed(id_)
+
+    def _request_removed(self, id_: str) -> Send:
+        del self._live.requests[id_]
+        action = {"type": "session/inputNeededRemoved", "id": id_}
+        return Send(channel=self.uri, action=action)
+
+    # ----------------------------------------------------------------------------------------
+    # Asking
+    # ----------------------------------------------------------------------------------------
+
+    def _answered(self, asking: _Asking[_T]) -> _T:
+        try:
+            question = next(asking)
+            while True:
+                prefer = self._live.sender(question.chat.uri)
+                of = (question.call, self.toolset, question.chat.scope, prefer)
+                if question.remember:
+                    decision = self.ledger.on_tool_call(*of, produced=question.produced)
+                else:
+                    decision = self.ledger.engine.on_tool_call(*of)
+                question = asking.send(decision)
+        except StopIteration as stop:
+            result: _T = stop.value
+            return result
+
+    async def _answered_async(self, asking: _Asking[_T]) -> _T:
+        try:
+            question = next(asking)
+            while True:
+                prefer = self._live.sender(question.chat.uri)
+                of = (question.call, self.toolset, question.chat.scope, prefer)
+                if question.remember:
+                    produced = question.produced
+                    decision = await self.ledger.on_tool_call_async(*of, produced=produced)
+                else:
+                    decision = await self.ledger.engine.on_tool_call_async(*of)
+                question = asking.send(decision)
+        except StopIteration as stop:
+            result: _T = stop.value
+            return result
+
+
+def _settled(call: ToolCall, chat: Chat, reason: str) -> CallStep:
+    return CallStep(decision=decide_settled(call, None, chat.scope, reason))
