@@ -107,9 +107,7 @@ HOST: Final = Provider(kind=ProviderKind.HOST)
 MODEL: Final = Provider(kind=ProviderKind.MODEL)
 
 
-def _freeze_optional_mapping(value: Mapping[str, Any] | None) -> FrozenDict | None:
-    if value is None:
-        return None
+def _freeze_mapping(value: Mapping[str, Any]) -> FrozenDict:
     if not isinstance(value, Mapping):
         raise ToolsetError(
             f"a tool's schema, meta or raw is a {type(value).__name__}, not a mapping"
@@ -180,7 +178,7 @@ def _mapping_or_deferred(
 ) -> FrozenDict | Deferred | None:
     if value is None or isinstance(value, Deferred):
         return value
-    return _freeze_optional_mapping(value)
+    return _freeze_mapping(value)
 
 
 @attrs.frozen(kw_only=True, eq=False, slots=True, weakref_slot=True)
@@ -238,7 +236,7 @@ class Tool:
         value = getattr(self, slot)
         if type(value) is Deferred:
             # Two threads that meet here store equal values.
-            value = _freeze_optional_mapping(value.value)
+            value = _freeze_mapping(value.value)
             object.__setattr__(self, slot, value)
         frozen: FrozenDict | None = value
         return frozen
