@@ -3,16 +3,17 @@
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Any, Final, Self
-from uuid import uuid4
 
 import attrs
 import mcp_types
 from mcp import Client
 from mcp_types import CallToolResult, InputResponses, ListToolsResult, RequestParamsMeta
+from pydantic_core import to_json
 
 from toolscope.hosts._marks import declared_availability
-from toolscope.hosts._mcp_requests import annotations_of, failed_result, same_objects
+from toolscope.hosts._mcp_requests import annotations_of, failed_result
 from toolscope.hosts._point import EnforcementPoint, Policy, failed_decision
 from toolscope.model import Provider, Scope, Tool, ToolCall, Toolset, narrower_origin, thaw
 from toolscope.scopes import current, for_run, inside
@@ -48,10 +49,10 @@ class ScopedClient(Client):
         super().__post_init__()
         self._point = EnforcementPoint(self.policy)
         self._provider = Provider.mcp(self.server_id)
-        self._chat = uuid4().hex
+        self._chat = token_hex(16)
         self._outer: Scope | None = None
         self._run = self.scope
-        self._pages: dict[str | None, tuple[list[mcp_types.Tool], Toolset]] = {}
+        self._pages: dict[str | None, tuple[bytes, Toolset]] = {}
 
     async def __aenter__(self) -> Self:
         """Connects. The scope of the run is settled here."""
@@ -104,7 +105,7 @@ class ScopedClient(Client):
     ) -> CallToolResult:
         """Sends an allowed call; a denied one ends here, with a failed result."""
         call = ToolCall(
-            id=uuid4().hex,
+            id=None if self.on_ask is None else token_hex(16),  # only asks are waited for
             name=name,
             provider=self._provider,
             arguments=arguments or {},
@@ -166,10 +167,12 @@ class ScopedClient(Client):
         if cursor is None:
             first = self._pages.get(None)
             self._pages = {} if first is None else {None: first}  # the others may be gone
-        last, toolset = self._pages.get(cursor, ([], _NO_TOOLS))
-        if len(last) != len(tools) or not same_objects(last, tools):
+        # A server's answer is new objects each time: their text is the cheap way to compare them.
+        text = to_json(tools)
+        last, toolset = self._pages.get(cursor, (b"[]", _NO_TOOLS))
+        if text != last:
             toolset = toolset.renewed([self._translated(tool) for tool in tools])
-        self._pages[cursor] = (tools, toolset)
+        self._pages[cursor] = (text, toolset)
         return toolset
 
     def _translated(self, tool: mcp_types.Tool) -> Tool:

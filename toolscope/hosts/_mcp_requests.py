@@ -7,9 +7,10 @@ so it never reads `toolscope.scopes.current`: all it knows of a caller is what t
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from operator import is_
+from secrets import token_hex
 from typing import Any, Final
-from uuid import uuid4
 
 import attrs
 from mcp.server import Server
@@ -142,7 +143,7 @@ class Round:
 
     @property
     def id(self) -> str:
-        """The call's id; every call of a server has one."""
+        """The call's id; every call that a person may be asked about has one."""
         return self.call.id or ""
 
     def within(self) -> "Round":
@@ -158,19 +159,24 @@ def open_round(
     session: ServerSession | None,
     request_state: str | None,
     responses: InputResponses | None,
+    can_ask: bool,
 ) -> Round:
     """The call that a request is about: a new one, or the one that the person was asked about.
 
-    An MCP request is delivered once, so each is a call of its own. What a client returns as state
-    counts only for the same tool and the same arguments.
+    An MCP request is delivered once, so each is a call of its own: it has an id, by which the
+    ledger remembers it, only where it may have to wait for an answer. What a client returns as
+    state counts only for the same tool and the same arguments.
     """
-    call = ToolCall(id=uuid4().hex, name=name, arguments=arguments or {})
+    id_ = token_hex(16)
     if request_state is None:
-        return Round(call=attrs.evolve(call, chat=_chat(session) or call.id))
+        chat = _chat(session) or id_
+        call_id = id_ if can_ask else None
+        return Round(call=ToolCall(id=call_id, name=name, arguments=arguments or {}, chat=chat))
+    call = ToolCall(id=id_, name=name, arguments=arguments or {}, chat=id_)
     asked = _asked(request_state, call)
     answer = (responses or {}).get(_ANSWER)
     if asked is None or not isinstance(answer, ElicitResult):
-        return Round(call=attrs.evolve(call, chat=call.id), foreign=True)
+        return Round(call=call, foreign=True)
     return Round(call=attrs.evolve(call, id=asked, chat=asked), answer=answer)
 
 
@@ -181,8 +187,13 @@ def _chat(session: ServerSession | None) -> str | None:
     connection = getattr(session, "_connection", None)
     if connection is None:
         return None
-    chat: str = connection.state.setdefault("dev.toolscope/chat", uuid4().hex)
+    chat: str | None = connection.state.get(_CHAT_KEY)
+    if chat is None:
+        chat = connection.state[_CHAT_KEY] = token_hex(16)
     return chat
+
+
+_CHAT_KEY: Final = "dev.toolscope/chat"
 
 
 def _state(call: ToolCall) -> str:
@@ -386,6 +397,6 @@ def failed_result(decision: Decision) -> CallToolResult:
     )
 
 
-def same_objects(one: Iterable[object], other: Iterable[object]) -> bool:
+def same_objects(one: Sequence[object], other: Sequence[object]) -> bool:
     """Whether two rows hold the same objects."""
-    return all(a is b for a, b in zip(one, other, strict=True))
+    return len(one) == len(other) and all(map(is_, one, other))

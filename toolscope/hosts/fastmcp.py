@@ -177,10 +177,10 @@ class ToolscopeMiddleware(Middleware):
             failure = failure_of(decision)
             meta = {CODE_KEY: str(failure.code)}
             return ToolResult(content=failure.message, is_error=True, meta=meta)
-        update: dict[str, Any] = {"arguments": thaw(decision.call.arguments)}
+        message = context.message  # made for this one call, and cheaper to fill than to copy
+        message.arguments = thaw(decision.call.arguments)
         if answered:
-            update |= {"request_state": None, "input_responses": None}
-        context = context.copy(message=context.message.model_copy(update=update))
+            message.request_state = message.input_responses = None
         before, failed = _running.get(), True
         _running.set((*before, self))
         try:
@@ -238,7 +238,12 @@ class ToolscopeMiddleware(Middleware):
         if found is not None:
             name, toolset = found.name, await self._alone(found)
         this = open_round(
-            name, message.arguments, session, message.request_state, message.input_responses
+            name,
+            message.arguments,
+            session,
+            message.request_state,
+            message.input_responses,
+            scope.can_ask,
         )
         if request is not None and request.protocol_version in MODERN_PROTOCOL_VERSIONS:
             # Questions are results there, and a tool that calls the server cannot hand one on.
@@ -251,7 +256,7 @@ class ToolscopeMiddleware(Middleware):
         """A toolset of this one tool, the last one where it is still the same."""
         seen = _seen(tool)
         last, toolset = self._single.get(tool.name, ((), _NO_TOOLS))
-        if len(last) != len(seen) or not same_objects(last, seen):
+        if not same_objects(last, seen):
             toolset = toolset.renewed([await _translated(tool)])
             if len(self._single) >= _SINGLE_KEPT:
                 self._single.clear()

@@ -289,10 +289,15 @@ class _CallTool:
     ) -> tuple[Decision | InputRequiredResult, bool]:
         """The decision, and whether the request is the answer to a question of toolscope's own."""
         session = request.session
+        scope = self._point.scope_of(request.meta, session, request.request)
         this = open_round(
-            params.name, params.arguments, session, params.request_state, params.input_responses
+            params.name,
+            params.arguments,
+            session,
+            params.request_state,
+            params.input_responses,
+            scope.can_ask,
         )
         toolset = await self._tools.alone(params.name, request)
-        scope = self._point.scope_of(request.meta, session, request.request)
         decision = await self._point.decide(this, toolset, scope, session, request.request_id)
         return decision, this.answer is not None
