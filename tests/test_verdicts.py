@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolscope.model import Provider, Scope, ToolCall
+from toolscope.model import Agent, Provider, Scope, ToolCall
 from toolscope.testing import tool
 from toolscope.verdicts import (
     Code,
@@ -175,3 +175,17 @@ def test_several_tools_of_one_name_fail_for_each_different_reason() -> None:
     assert found[0].tool is None
     assert [one.verdict.reason for one in found[0].verdicts] == ["a", "z"]
     assert "this chat: a; z. The same" in found[0].failure.message
+
+
+def test_a_record_names_the_agent_without_its_allowlist() -> None:
+    """Which may be long; a scope without an agent has none in its record."""
+    worker = Scope(origin="tool", agent=Agent(name="worker", tools=["read", "write"]))
+    assert decide(CALL, TOOL, worker, []).record()["scope"] == {
+        "schema": 1,
+        "origin": "tool",
+        "agent": "worker",
+        "ancestry": [],
+        "can_ask": False,
+        "attributes": {},
+    }
+    assert "agent" not in decide(CALL, TOOL, Scope(), []).record()["scope"]
