@@ -1,6 +1,7 @@
 """The engine: names and who owns them, what is remembered, reloading, threads."""
 
 import asyncio
+import contextvars
 import gc
 import threading
 import weakref
@@ -13,7 +14,7 @@ import attrs
 import pytest
 
 from toolscope.engine import PolicyEngine
-from toolscope.errors import ConfigurationError
+from toolscope.errors import ConfigurationError, RecursionRefused
 from toolscope.hookspecs import hookimpl
 from toolscope.listings import Listing
 from toolscope.model import (
@@ -656,6 +657,41 @@ def test_a_hook_that_asks_in_one_thread_does_not_hinder_another() -> None:
         assert engine.on_tool_call(ToolCall(name="a"), tools, USER).effect is Effect.ALLOW
         leave.set()
         assert slow.result().effect is Effect.ALLOW
+
+
+def test_tasks_that_share_a_context_do_not_hinder_each_other() -> None:
+    """While one waits for a rule, another may ask the engine; the rule itself may not."""
+    refused: list[str] = []
+
+    class Waiting:
+        @hookimpl
+        async def on_tool_call(self, call: ToolCall) -> None:
+            arrived.set()
+            try:
+                engine.filter_tools(tools, USER)
+            except RecursionRefused:
+                refused.append(str(call.id))
+            await leave.wait()
+
+    arrived, leave = asyncio.Event(), asyncio.Event()
+    engine, tools = PolicyEngine([Waiting()]), toolset("a")
+
+    async def main() -> tuple[Decision, int]:
+        shared = contextvars.copy_context()
+        question = engine.on_tool_call_async(ToolCall(id="1", name="a"), tools, USER)
+        first = asyncio.create_task(question, context=shared)
+        await arrived.wait()
+
+        async def other() -> int:
+            return len(engine.filter_tools(tools, USER))
+
+        listed = await asyncio.create_task(other(), context=shared)
+        leave.set()
+        return await first, listed
+
+    decision, listed = asyncio.run(main())
+    assert (decision.effect, listed) == (Effect.ALLOW, 1)
+    assert refused == ["1"]
 
 
 # --------------------------------------------------------------------------------------------

@@ -228,8 +228,13 @@ def refuse_pending(pending: Sequence[Pending]) -> list[PluginVerdict]:
     return [_fault(rule.plugin, error) for rule, _ in pending]
 
 
-async def await_call(pending: Sequence[Pending], seconds: float) -> list[PluginVerdict]:
-    """Awaits all at once under one deadline; whoever has not answered by then denies."""
+async def await_call(
+    pending: Sequence[Pending], seconds: float, enter: Callable[[], None]
+) -> list[PluginVerdict]:
+    """Awaits all at once under one deadline; whoever has not answered by then denies.
+
+    ``enter`` is called in the context of each task that awaits one.
+    """
     import anyio
     from anyio.lowlevel import checkpoint_if_cancelled
 
@@ -239,6 +244,7 @@ async def await_call(pending: Sequence[Pending], seconds: float) -> list[PluginV
             async with anyio.create_task_group() as group:
 
                 async def one(place: int, rule: CallRule, awaitable: Awaitable[object]) -> None:
+                    enter()
                     try:
                         given = await awaitable
                         verdict = None if given is None else _verdict(rule.plugin, given)

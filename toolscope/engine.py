@@ -273,7 +273,11 @@ class PolicyEngine:
         """
         asking = self._refuse_recursion()
         listing = self._listing(tools, scope, prefer, asking)
-        _asking.set((*asking, self))
+
+        def inside() -> None:
+            _asking.set((*asking, self))
+
+        inside()
         try:
             decision = _before_rules(call, listing, scope)
             if isinstance(decision, Tool):
@@ -283,9 +287,13 @@ class PolicyEngine:
                     if any(one.verdict.effect is Effect.DENY for one in verdicts):
                         _chain.close(pending)
                     else:
+                        # Tasks may share a context: while this one waits, the others may ask.
+                        _asking.set(asking)
                         try:
-                            verdicts += await _chain.await_call(pending, self._timeout)
+                            verdicts += await _chain.await_call(pending, self._timeout, inside)
+                            inside()
                         except BaseException:
+                            inside()
                             verdicts += _chain.cancelled(pending)
                             _chain.tell(
                                 self._observers, decide(call, tool, scope, verdicts, approvals)
