@@ -21,7 +21,7 @@ from toolscope.ahp._trace import Trace
 from toolscope.errors import Fault, WireError
 from toolscope.model import Availability, Origin
 
-__all__ = ["Breach", "BreachKind", "Report", "Verifier", "verify"]
+__all__ = ["Breach", "BreachKind", "Report", "Trace", "Verifier", "verify"]
 
 
 class BreachKind(StrEnum):

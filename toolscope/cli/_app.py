@@ -17,11 +17,21 @@ from toolscope.cli._plugins import plugins
 from toolscope.cli._proxy import proxy
 from toolscope.cli._test import test
 from toolscope.cli._tools import tools
+from toolscope.cli._verify import verify
 from toolscope.errors import ToolscopeError
 
 __all__ = ["COMMANDS", "run"]
 
-COMMANDS: Final[Sequence[Callable[..., int]]] = (tools, call, explain, plugins, check, test, proxy)
+COMMANDS: Final[Sequence[Callable[..., int]]] = (
+    tools,
+    call,
+    explain,
+    plugins,
+    check,
+    verify,
+    test,
+    proxy,
+)
 """The subcommands, in the order of the help page. A new one is a module and an entry here.
 
 Each is a function whose name is the subcommand's and which returns the exit status.
