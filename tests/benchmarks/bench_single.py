@@ -2,7 +2,7 @@
 
     uv run --group bench pytest tests/benchmarks/bench_single.py
 
-Not part of the suite: no figure here is a test. Goals are ratios, see ``tests/benchmarks/ratios.py``.
+Not part of the suite: no figure here is a test. Goals are ratios: ``tests/benchmarks/ratios.py``.
 """
 
 import itertools
