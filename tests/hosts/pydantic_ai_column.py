@@ -1,12 +1,10 @@
 """Pydantic AI as a column of the matrix: the real library with a scripted model."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
 
-import anyio.to_thread
 from pydantic_ai import (
     Agent,
     DeferredToolRequests,
@@ -27,6 +25,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
+from tests.hosts.loops import in_thread
 from tests.hosts.matrix import Call, Outcome, Result, ToolSpec, Turns
 from toolscope import PolicyEngine, Scope
 from toolscope.hosts import AVAILABILITY_KEY, ORIGIN_KEY, available_in
@@ -89,21 +88,6 @@ def results_of(messages: Sequence[ModelMessage]) -> tuple[Result, ...]:
         for part in message.parts
         if isinstance(part, ToolReturnPart)
     )
-
-
-async def in_thread(function: Callable[[], Any]) -> Any:
-    """Runs a blocking way of the host where no loop runs, in a loop that is closed again."""
-
-    def call() -> Any:
-        loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(loop)
-        try:
-            return function()
-        finally:
-            asyncio.set_event_loop(None)
-            loop.close()
-
-    return await anyio.to_thread.run_sync(call)
 
 
 async def run(

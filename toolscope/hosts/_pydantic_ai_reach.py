@@ -1,9 +1,7 @@
 """What a Pydantic AI agent can reach: the agents its tools refer to, and what runs elsewhere."""
 
-import functools
 from collections.abc import Callable, Iterator
-from types import CodeType
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 from pydantic_ai.agent import Agent, WrapperAgent
 from pydantic_ai.capabilities import (
@@ -13,6 +11,8 @@ from pydantic_ai.capabilities import (
 )
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+
+from toolscope.hosts._referred import referred
 
 __all__ = ["attach_to", "can_defer", "has_capability", "uncovered"]
 
@@ -36,11 +36,6 @@ def uncovered(agent: object, kind: Kind) -> tuple[str, ...]:
         if not has_capability(found.root_capability, kind):
             where = f", which the tool {through!r} refers to," if through else ""
             gaps.append(f"agent {name}{where} has no Toolscope: attach it")
-        gaps.extend(
-            f"the tool {tool!r} of agent {name} has no Python function that could be searched for "
-            "agents: attach those it runs yourself"
-            for tool in _without_code(found)
-        )
     return tuple(gaps)
 
 
@@ -93,7 +88,8 @@ def _reached(agent: Agent[Any, Any]) -> Iterator[tuple[Agent[Any, Any], str | No
         seen.add(id(found))
         yield found, through
         for name, function in _functions(found):
-            waiting += [(_unwrapped(one), name) for one in _agents_of(function)]
+            agents = referred(function, Agent, WrapperAgent)
+            waiting += [(_unwrapped(one), name) for one in agents]
 
 
 def _functions(agent: Agent[Any, Any]) -> list[tuple[str, Any]]:
@@ -106,50 +102,3 @@ def _functions(agent: Agent[Any, Any]) -> list[tuple[str, Any]]:
     for toolset in agent.toolsets:
         toolset.apply(visit)
     return functions
-
-
-def _without_code(agent: Agent[Any, Any]) -> list[str]:
-    return [name for name, function in _functions(agent) if _code_of(function) is None]
-
-
-_LONGEST_CHAIN: Final = 20
-
-
-def _plain(function: Any) -> Any:
-    for _ in range(_LONGEST_CHAIN):
-        if isinstance(function, functools.partial):
-            function = function.func
-        elif hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
-        else:
-            break
-    return getattr(function, "__func__", function)
-
-
-def _code_of(function: Any) -> CodeType | None:
-    code = getattr(_plain(function), "__code__", None)
-    return code if isinstance(code, CodeType) else None
-
-
-def _agents_of(function: Any) -> list[object]:
-    """The agents that a tool's function names: in its closure, its module, or its own object."""
-    owner = getattr(function, "__self__", None)
-    values: list[object] = list(getattr(owner, "__dict__", {}).values())
-    plain, code = _plain(function), _code_of(function)
-    if code is not None:
-        names = set(_names(code))
-        module = plain.__globals__
-        values += [module[name] for name in names if name in module]
-        for cell in plain.__closure__ or ():
-            try:
-                values.append(cell.cell_contents)
-            except ValueError:  # not assigned yet
-                continue
-    return [value for value in values if isinstance(value, (Agent, WrapperAgent))]
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
