@@ -21,7 +21,8 @@ from mcp_types import ElicitResult, InputRequiredResult
 
 from tests.hosts.mcp_support import ERAS, Person, client_of, names, served, text_of
 from toolscope import PolicyEngine, Scope, Tool, ToolCall, Toolset, Verdict, ask, deny, hookimpl
-from toolscope.hosts import AVAILABILITY_KEY, ORIGIN_KEY, available_in
+from toolscope.calls import CallLedger
+from toolscope.hosts import AVAILABILITY_KEY, ORIGIN_KEY, _mcp_requests, available_in
 from toolscope.hosts.fastmcp import ToolscopeMiddleware, attach, coverage
 from toolscope.scopes import current, for_run, inside
 
@@ -617,6 +618,82 @@ async def test_a_forged_state_asks_again() -> None:
         )
         assert isinstance(result, InputRequiredResult)
     assert ran == []
+
+
+async def test_calls_that_wait_for_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is asked and never comes back cannot fill the ledger with open calls."""
+    monkeypatch.setattr(_mcp_requests, "_WAITING_KEPT", 2)
+    server, ran = desk()
+    ledger = CallLedger(PolicyEngine([Asks()]))
+    attach(server, ledger)
+    async with connect(server, person=Person(True)) as client:
+        for page in range(5):
+            asked = await client.session.call_tool(
+                "read_doc", {"page": page}, allow_input_required=True
+            )
+            assert isinstance(asked, InputRequiredResult)
+    assert states(ledger) == ["cancelled"] * 3 + ["asked"] * 2
+    assert ran == []
+
+
+async def test_a_call_that_is_cancelled_while_a_person_thinks_is_closed() -> None:
+    """Nothing stays open for an answer that cannot come any more."""
+    server, ran = desk()
+    ledger = CallLedger(PolicyEngine([Asks()]))
+    attach(server, ledger)
+
+    async def thinks(context: Any, params: Any) -> ElicitResult:
+        await anyio.sleep_forever()
+        raise AssertionError("slept enough")
+
+    async with Client(server._mcp_server, mode="legacy", elicitation_callback=thinks) as client:
+        with anyio.move_on_after(0.2):
+            await client.call_tool("read_doc")
+        with anyio.fail_after(5):
+            while states(ledger) != ["cancelled"]:
+                await anyio.sleep(0.01)
+    assert ran == []
+
+
+async def test_what_ran_is_completed_and_what_broke_has_failed() -> None:
+    """The ledger learns how the calls that it remembers ended."""
+    server, _ = desk()
+
+    @server.tool
+    def breaks() -> str:
+        raise ValueError("no such file")
+
+    ledger = CallLedger(PolicyEngine())
+    attach(server, ledger)
+    async with connect(server, person=Person(True)) as client:
+        await client.call_tool("read_doc")
+        await client.call_tool("breaks")
+    assert states(ledger) == ["completed", "failed"]
+
+
+def states(ledger: CallLedger) -> list[str]:
+    records = ledger.save()["records"]
+    return [record["state"] for key, record in records if key[0] == "call"]
+
+
+async def test_a_denial_is_counted_for_each_connection() -> None:
+    """A model is told that it repeats itself; another client's denials are not its own."""
+    server, _ = desk()
+    attach(server, PolicyEngine(), scope=Scope(origin="tool"))
+    for _ in range(2):
+        async with connect(server, mode="legacy") as client:
+            assert "number 2" not in await fails(client, "pick_file")
+            assert "denial number 2" in await fails(client, "pick_file")
+
+
+async def test_pages_are_cut_from_the_filtered_list() -> None:
+    """A page is never left empty by what is withheld."""
+    server, _ = desk(list_page_size=1)
+    attach(server, PolicyEngine())
+    async with connect(server, origin="tool") as client:
+        page = await client.list_tools()
+    assert [tool.name for tool in page.tools] == ["read_doc"]
+    assert page.next_cursor is None
 
 
 # --------------------------------------------------------------------------------------------
