@@ -44,10 +44,11 @@ TOOLS = Toolset(
 NAMES = [tool.name for tool in TOOLS]
 ARGUMENTS = {"none": {}, "small": {"sum": 2**53}, "large": {"sum": 2**53 + 1}}
 
-chats = st.sampled_from(sorted(CHATS))
-ids = st.sampled_from("123")
-names = st.sampled_from(NAMES)
-arguments = st.sampled_from(sorted(ARGUMENTS))
+# Most of what is drawn is about the same few things, or nothing would ever meet.
+chats = st.sampled_from(["main"] * 6 + ["worker"] * 3 + sorted(CHATS))
+ids = st.sampled_from("1234")
+names = st.sampled_from(["pay"] * 6 + NAMES)
+arguments = st.sampled_from(["small"] * 4 + sorted(ARGUMENTS))
 reaches = st.sampled_from([str(reach) for reach in Reach])
 
 
@@ -57,7 +58,7 @@ class Says:
     name = "says"
 
     def __init__(self) -> None:
-        self.opinions: dict[tuple[str, str], str] = {}
+        self.opinions = {("pay", given): f"about pay {given}" for given in ARGUMENTS}
 
     def of(self, name: str, given: str) -> str:
         """``allow``, ``deny``, or the text of an ask."""
@@ -99,6 +100,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.numbers: dict[Approval, int] = {}
         self.asking: dict[tuple[str, str], Decision] = {}
         self.ran: list[tuple[str | None, str | None]] = []
+        self.seen: list[tuple[str, str | None, str, str, str | None]] = []
         self.mute: set[str] = set()
         self.hidden: set[tuple[str, str]] = set()
         self.time = 0
@@ -141,7 +143,7 @@ class LedgerMachine(RuleBasedStateMachine):
             f"about {name} {given}, {self.moment()}" if opinion == "ask" else opinion
         )
 
-    @rule(chat=chats, name=st.none() | names)
+    @rule(chat=chats, name=st.none() | st.sampled_from(NAMES))
     def change_scope(self, chat: str, name: str | None) -> None:
         """A chat gains or loses its person, or a tool."""
         if name is None:
@@ -166,7 +168,8 @@ class LedgerMachine(RuleBasedStateMachine):
         produced: str | None,
         is_async: bool,
     ) -> None:
-        """A call comes, for the first time or again, as it was produced or rewritten."""
+        """A call comes, as it was produced or rewritten."""
+        self.seen.append((chat, id_, name, given, produced))
         forms = {given, produced or given}
         opinions = {self.says.of(name, one) for one in forms}
         expected = self.oracle.decide(
@@ -189,6 +192,12 @@ class LedgerMachine(RuleBasedStateMachine):
         self.check(decision, expected, opinions)
         if decision.effect is Effect.ASK and id_ is not None:
             self.asking[chat, id_] = decision
+
+    @precondition(lambda self: self.seen)
+    @rule(data=st.data(), is_async=st.booleans())
+    def submit_again(self, data: st.DataObject, is_async: bool) -> None:
+        """A call that came before comes again, just so."""
+        self.submit(*data.draw(st.sampled_from(self.seen)), is_async)
 
     def check(self, decision: Decision, expected: dict[str, Any], opinions: set[str]) -> None:
         failure = decision.failure
@@ -265,6 +274,9 @@ class LedgerMachine(RuleBasedStateMachine):
         else:
             self.ledger.answer(*answers, *answers)
             assert len(self.ledger.ignored) - before == (expected == "ignored")
+        if data.draw(st.booleans(), label="submitted again at once"):
+            again = next(one for one in reversed(self.seen) if one[:2] == (chat, id_))
+            self.submit(*again[:3], edited or again[3], again[4], is_async=False)
 
     @rule(chat=chats, name=names, reach=reaches, given=st.none() | arguments)
     def grant(self, chat: str, name: str, reach: str, given: str | None) -> None:
@@ -311,9 +323,11 @@ class LedgerMachine(RuleBasedStateMachine):
         gone = self.ledger.provider_left(SHOP, now=self.moment())
         assert set(gone) == self.oracle.leave(["buy"])
 
-    @rule(name=names, given=arguments, chat=chats, is_async=st.booleans())
-    def claim(self, name: str, given: str, chat: str, is_async: bool) -> None:
-        """An execution arrives without a call id."""
+    @precondition(lambda self: self.seen)
+    @rule(data=st.data(), is_async=st.booleans())
+    def claim(self, data: st.DataObject, is_async: bool) -> None:
+        """An execution arrives without a call id, of something that was called before."""
+        chat, _, name, given, _ = data.draw(st.sampled_from(self.seen))
         tool = TOOLS.by_name(name)[0]
         parts = (tool.provider, tool.own_name, ARGUMENTS[given], TOOLS, self.scope(chat))
         matched = self.oracle.claim(name, given)
