@@ -30,8 +30,8 @@ from tests.hosts.langchain_support import (
 )
 from tests.hosts.matrix import Call
 from toolscope import PolicyEngine, ToolCall, Verdict, deny, hookimpl
-from toolscope.hosts import AVAILABILITY_KEY, available_in
-from toolscope.hosts._langchain_tools import read_tool
+from toolscope.hosts import AVAILABILITY_KEY, EnforcementPoint, available_in
+from toolscope.hosts._langchain_tools import Snapshots, read_tool
 from toolscope.hosts.langchain import Toolscope, attach, coverage
 from toolscope.model import HOST, MODEL
 
@@ -184,6 +184,27 @@ def test_what_is_read_of_a_tool() -> None:
     assert dict(read.meta or {}) == {"readOnlyHint": True, "team": "a"}
     assert read.input_schema is not None
     assert read.input_schema["required"] == ["city"]
+
+
+def test_a_list_that_the_host_rebuilds_is_computed_once() -> None:
+    """Copies that read the same give the same toolset; a tool whose metadata is new does not."""
+    snapshots = Snapshots(EnforcementPoint(PolicyEngine()))
+    tools = [make_tool(PICK, []), make_tool(READ, [])]
+    first = snapshots.of(tools)
+    copies = [one.model_copy() for one in tools]
+    assert snapshots.of(tools) is first
+    assert snapshots.of(copies).toolset is first.toolset
+    assert snapshots.of(copies).tool_of(copies[1]) is first.tool_of(tools[1])
+    copies[1].metadata = {AVAILABILITY_KEY: "userChats"}
+    changed = [copies[0], copies[1].model_copy()]
+    assert [one.availability for one in snapshots.of(changed).toolset] == ["userChats"] * 2
+
+
+def test_tools_of_one_name_stay_apart() -> None:
+    """The same object twice is one tool; another object of its name is another tool."""
+    one, other = make_tool(READ, []), make_tool(READ, [])
+    snapshot = Snapshots(EnforcementPoint(PolicyEngine())).of([one, other, one])
+    assert [tool.own_name for tool in snapshot.toolset] == ["read_doc", "read_doc+"]
 
 
 def test_availability_of_mcp_tools_and_of_classes() -> None:

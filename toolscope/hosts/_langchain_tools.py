@@ -1,10 +1,10 @@
 """LangChain's tools as `Tool` values, read once per object of the host."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
@@ -38,7 +38,8 @@ class Snapshots:
 
     def __init__(self, point: EnforcementPoint) -> None:
         self._point = point
-        self._tools: dict[int, tuple[HostTool, Tool]] = {}
+        self._tools: dict[tuple[object, ...], tuple[HostTool, Tool]] = {}
+        self._toolsets: dict[tuple[Tool, ...], Toolset] = {}
         self._snapshots: dict[tuple[int, ...], Snapshot] = {}
 
     def of(self, hosts: Sequence[HostTool]) -> Snapshot:
@@ -51,30 +52,49 @@ class Snapshots:
         """
         key = tuple(map(id, hosts))
         known = self._snapshots.get(key)
-        if known is not None:
-            return known
-        found: dict[int, Tool] = {}
-        taken: set[str] = set()
-        for host in hosts:
-            if id(host) in found:
-                continue
-            tool = self._tool(host)
-            while tool.identity in taken:
-                tool = attrs.evolve(tool, own_name=f"{tool.own_name}+")
-            taken.add(tool.identity)
-            found[id(host)] = tool
-        toolset = self._point.toolset(found.values())
-        snapshot = Snapshot(tuple(hosts), toolset, dict(zip(found, toolset, strict=True)))
-        keep(self._snapshots, key, snapshot)
-        return snapshot
+        if known is None:
+            once = list({id(host): host for host in hosts}.values())
+            toolset = self._toolset(tuple(map(self._tool, once)))
+            known = Snapshot(tuple(hosts), toolset, dict(zip(map(id, once), toolset, strict=True)))
+            keep(self._snapshots, key, known)
+        return known
+
+    def _toolset(self, tools: tuple[Tool, ...]) -> Toolset:
+        known = self._toolsets.get(tools)
+        if known is None:
+            known = self._point.toolset(_told_apart(tools))
+            keep(self._toolsets, tools, known)
+        return known
 
     def _tool(self, host: HostTool) -> Tool:
-        known = self._tools.get(id(host))
-        if known is not None and known[0] is host:
+        key = _parts(host)
+        known = self._tools.get(key)
+        if known is not None:
             return known[1]
         tool = read_tool(host)
-        keep(self._tools, id(host), (host, tool))
+        keep(self._tools, key, (host, tool))
         return tool
+
+
+def _told_apart(tools: Iterable[Tool]) -> Iterator[Tool]:
+    """These tools, with an own name of its own for each that another one has taken."""
+    taken: set[str] = set()
+    for tool in tools:
+        while tool.identity in taken:
+            tool = attrs.evolve(tool, own_name=f"{tool.own_name}+")
+        taken.add(tool.identity)
+        yield tool
+
+
+def _parts(host: HostTool) -> tuple[object, ...]:
+    """Equal for objects that read the same: hosts copy a tool at every step.
+
+    Parts are told by identity; who keeps the key keeps the object, and so its parts.
+    """
+    if type(host) is not StructuredTool:
+        return (id(host),)
+    parts = (host.func, host.coroutine, host.args_schema, host.metadata, host.tags)
+    return (host.name, host.description, *map(id, parts))
 
 
 _KEPT: Final = 512

@@ -48,12 +48,12 @@ class Rule:
         return None
 
 
-def agent(middleware: list[Any]) -> tuple[Any, Any]:
+def agent(middleware: list[Any], create: Any = create_agent) -> tuple[Any, Any]:
     names = [f"tool_{n}" for n in range(10)]
     tools = [make_tool(ToolSpec(name=name), []) for name in names]
     tools += [make_tool(ToolSpec(name=f"mine_{n}", availability="userChats"), []) for n in range(2)]
     model = scripted([[Call(tool="tool_3", arguments={"value": "x"})]])
-    return create_agent(model, tools, middleware=middleware), model
+    return create(model, tools, middleware=middleware), model
 
 
 def timed(made: tuple[Any, Any], run: Callable[[Any], Any]) -> float:
@@ -65,11 +65,11 @@ def timed(made: tuple[Any, Any], run: Callable[[Any], Any]) -> float:
     return time.process_time() - start
 
 
-def compare(title: str, run: Callable[[Any], Any]) -> None:
+def compare(title: str, run: Callable[[Any], Any], create: Any = create_agent) -> None:
     kinds = {
-        "no hook": agent([]),
-        "no-op hook": agent([NoOp()]),
-        "toolscope": agent([Toolscope(PolicyEngine([Rule()]))]),
+        "no hook": agent([], create),
+        "no-op hook": agent([NoOp()], create),
+        "toolscope": agent([Toolscope(PolicyEngine([Rule()]))], create),
     }
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
     for made in kinds.values():
@@ -85,20 +85,22 @@ def compare(title: str, run: Callable[[Any], Any]) -> None:
         (ours - noop) * 1e6 / HOOK_CALLS
         for ours, noop in zip(times["toolscope"], times["no-op hook"], strict=True)
     ]
+    quiet = [statistics.quantiles(times[kind], n=10)[0] for kind in ("toolscope", "no-op hook")]
     print(f"{title}: " + ", ".join(f"{kind} {us:.0f} us" for kind, us in medians.items()))
     print(
-        f"  ratio to the no-op hook {medians['toolscope'] / medians['no-op hook']:.3f}, "
-        f"our share {statistics.median(shares):.1f} us per hook call"
+        f"  ratio to the no-op hook {medians['toolscope'] / medians['no-op hook']:.3f}, our share "
+        f"{statistics.median(shares):.1f} us per hook call (of the quietest tenth of the runs: "
+        f"{(quiet[0] - quiet[1]) * 1e6 / HOOK_CALLS:.1f} us)"
     )
 
 
 GIVEN = {"messages": [("user", "go")]}
 
 
-def main() -> None:
-    compare("sync", lambda graph: graph.invoke(GIVEN))
+def main(create: Any = create_agent) -> None:
+    compare("sync", lambda graph: graph.invoke(GIVEN), create)
     with asyncio.Runner() as runner:
-        compare("async", lambda graph: runner.run(graph.ainvoke(GIVEN)))
+        compare("async", lambda graph: runner.run(graph.ainvoke(GIVEN)), create)
 
 
 if __name__ == "__main__":
