@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from toolscope.model import Scope, Tool
+from toolscope.model import Scope, Tool, Toolset
 from toolscope.verdicts import Effect, Verdict, ask, deny
 from toolscope_rules.matchers import Truth
 from toolscope_rules.rules import Policy, Rule, Scopes, Tools
@@ -70,6 +70,9 @@ class Decider:
         self._tools = Tools(policy)
         self._scopes = Scopes(policy)
         self._about: WeakKeyDictionary[Tool, int] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[Toolset, dict[int, Mapping[Tool, Verdict]]] = (
+            WeakKeyDictionary()
+        )
         self._withholding = self._sparing = 0
         for place, rule in enumerate(policy.rules):
             if rule.effect is not Effect.DENY:
@@ -82,14 +85,24 @@ class Decider:
         self._not_allowed_with_these = deny(NOT_ALLOWED_WITH_THESE, rule=by_default)
         self._asked_by_default = ask(ASKED_BY_DEFAULT, rule=by_default)
 
-    @property
-    def asks_for_scope(self) -> bool:
-        """Whether any rule looks at the scope."""
-        return self._scopes.select
+    def listing(self, tools: Toolset, scope: Scope) -> Mapping[Tool, Verdict]:
+        """As `withheld`, kept for each toolset: scopes that the same rules are about share it."""
+        in_scope = self._scopes.rules(scope)
+        kept = self._kept.get(tools)
+        if kept is None:
+            kept = self._kept[tools] = {}
+        answer = kept.get(in_scope)
+        if answer is None:
+            answer = self._withheld(tools, in_scope)
+            if len(kept) < _MOST_KEPT:
+                kept[in_scope] = answer
+        return answer
 
     def withheld(self, tools: Iterable[Tool], scope: Scope) -> Mapping[Tool, Verdict]:
         """The tools that no arguments could make pass in this scope, each with a deny."""
-        in_scope = self._scopes.rules(scope)
+        return self._withheld(tools, self._scopes.rules(scope))
+
+    def _withheld(self, tools: Iterable[Tool], in_scope: int) -> Mapping[Tool, Verdict]:
         withholding = self._withholding & in_scope
         sparing = self._sparing & in_scope
         by_default = self.policy.default is Effect.DENY

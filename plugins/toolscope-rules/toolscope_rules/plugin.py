@@ -57,7 +57,7 @@ class RulesPlugin:
     @hookimpl
     def filter_tools(self, tools: Toolset, scope: Scope) -> ListAnswer:
         """Names the tools that the policy denies whatever the arguments are."""
-        return self.decider.withheld(tools, scope)
+        return self.decider.listing(tools, scope)
 
     @hookimpl
     def on_tool_call(self, call: ToolCall, tool: Tool, scope: Scope) -> Verdict | None:

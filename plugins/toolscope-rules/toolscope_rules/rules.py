@@ -139,11 +139,6 @@ class Scopes:
             else:
                 self._tests.append((1 << place, test))
 
-    @property
-    def select(self) -> bool:
-        """Whether any rule looks at the scope at all."""
-        return bool(self._tests)
-
     def rules(self, scope: Scope) -> int:
         """The rules that are about this scope, as bits."""
         found = self._always

@@ -113,7 +113,9 @@ _PLAIN_NODES: Final = frozenset(
         "file_descriptor",
     }
 )  # fmt: skip
-_JOINED: Final = re.compile(r"\S\\\n")
+_SPACE: Final = re.compile(rb"(?<!\\)\s")
+"""A space that nothing quotes cannot be in a word: the grammar has gone astray."""
+_JOINED: Final = re.compile(r"(?<![ \t])\\\n")
 """Two halves of a word joined across lines, which the grammar takes for two words."""
 _HARMLESS_TARGETS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 
@@ -139,7 +141,7 @@ def _read(text: str, depth: int) -> Line | None:
     pending = [root]
     while pending:
         node = pending.pop()
-        if node.is_missing:
+        if node.is_missing or (node.type == "word" and _SPACE.search(node.text or b"")):
             return None
         pending.extend(reversed(node.named_children))
         if node.type not in _PLAIN_NODES or (node.type == "file_redirect" and _writes(node)):
