@@ -6,6 +6,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
+    LLMToolSelectorMiddleware,
     ToolRetryMiddleware,
 )
 from langchain.agents.structured_output import ToolStrategy
@@ -107,6 +108,27 @@ def test_last_sees_what_the_others_add_and_first_does_not() -> None:
         assert codes(state) == ["tool_not_available" if last else "tool_unknown"]
         assert executed == []
         assert (coverage(agent) == ()) is last
+
+
+def test_a_selector_before_us_finds_the_tools_it_insists_on() -> None:
+    """Filtered before it, a tool that it must always include would end the run."""
+    executed: list[str] = []
+    tools = [make_tool(PICK, executed), make_tool(READ, executed)]
+    selector: Any = LLMToolSelectorMiddleware(always_include=["pick_file", "read_doc"])
+    ours = Toolscope(PolicyEngine())
+    model = scripted()
+    create_agent(model, tools, middleware=[selector, ours]).invoke(GO, WORKER)
+    assert model.listed == [("read_doc",)]
+    with pytest.raises(ValueError, match="pick_file"):
+        create_agent(model, tools, middleware=[ours, selector]).invoke(GO, WORKER)
+
+
+def test_tools_of_one_name_that_the_host_merges(caplog: pytest.LogCaptureFixture) -> None:
+    """The host keeps the last of them before any hook sees the list; making the agent says so."""
+    agent, _ = made([], make_tool(READ, []), make_tool(READ, []), make_tool(PICK, []))
+    assert coverage(agent) == ()
+    (record,) = caplog.records
+    assert "a tool 'read_doc' that another one replaces" in record.getMessage()
 
 
 def test_an_error_of_ours_shows_nothing_and_runs_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
 """LangChain: asks are interrupts, and how they meet the host's own."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from toolscope import PolicyEngine, Scope
 from toolscope.calls import CallLedger
 from toolscope.hosts import ORIGIN_KEY
 from toolscope.hosts.langchain import Toolscope, attach
+from toolscope.stores import SQLiteStore
 
 REFUND = [[Call(tool="refund", arguments={"value": "5"})]]
 CAN_ASK = Scope(can_ask=True)
@@ -106,6 +108,37 @@ def test_an_answer_counts_for_its_own_question() -> None:
     assert put.value["description"] == "a second pair of eyes is needed"
     agent.invoke(Command(resume={"type": "approve"}), thread())
     assert executed == ["refund"]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_run_is_resumed_in_another_process(shared: bool, tmp_path: Path) -> None:
+    """What holds the state of the run is the checkpointer, with or without a ledger for both."""
+    saver = InMemorySaver()
+    stores: list[SQLiteStore] = []
+
+    def process() -> tuple[Any, list[str]]:
+        executed: list[str] = []
+        engine = PolicyEngine([Asks()])
+        store = None
+        if shared:
+            store = SQLiteStore(str(tmp_path / "ledger.db"))
+            stores.append(store)
+        agent, _ = made(
+            REFUND,
+            make_tool(ToolSpec(name="refund"), executed),
+            policy=CallLedger(engine, store),
+            scope=CAN_ASK,
+            checkpointer=saver,
+        )
+        return agent, executed
+
+    process()[0].invoke(GO, thread())
+    agent, executed = process()
+    state = agent.invoke(Command(resume={"type": "approve"}), thread())
+    assert executed == ["refund"]
+    assert results(state)[0].status == "success"
+    for store in stores:
+        store.close()
 
 
 def test_parallel_asks_are_answered_each_by_itself() -> None:

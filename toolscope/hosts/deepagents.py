@@ -24,7 +24,15 @@ from langchain.agents.middleware import AgentMiddleware
 
 from toolscope.hosts._langgraph_reach import agents, uncovered
 from toolscope.hosts._point import Policy
-from toolscope.hosts.langchain import CODE_KEY, DeclaredScope, F, Toolscope, warn_of, with_toolscope
+from toolscope.hosts.langchain import (
+    CODE_KEY,
+    DeclaredScope,
+    F,
+    Toolscope,
+    repeated,
+    warn_of,
+    with_toolscope,
+)
 from toolscope.model import Scope
 
 __all__ = ["CODE_KEY", "DeclaredScope", "Toolscope", "attach", "coverage"]
@@ -45,7 +53,7 @@ def attach(create_deep_agent: F, policy: Policy, *, scope: DeclaredScope = Scope
         given = signature.bind(*args, **arguments)
         given.arguments.update(_covered(given.arguments, ours))
         agent = create_deep_agent(*given.args, **given.kwargs)
-        warn_of(coverage(agent))
+        warn_of([*repeated(given.arguments.get("tools") or ()), *coverage(agent)])
         return agent
 
     return create  # type: ignore[return-value]  # the signature is that of create_deep_agent

@@ -11,6 +11,7 @@ Every agent made with the attached `create_agent` is protected, workers that a t
 
 import functools
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -59,7 +60,8 @@ def attach(create_agent: F, policy: Policy, *, scope: DeclaredScope = Scope()) -
         given = tuple(arguments.get("middleware") or ())
         arguments["middleware"] = with_toolscope(given, middleware)
         agent = create_agent(*args, **arguments)
-        warn_of(coverage(agent))
+        tools = arguments.get("tools", args[1] if len(args) > 1 else None)
+        warn_of([*repeated(tools or ()), *coverage(agent)])
         return agent
 
     return create  # type: ignore[return-value]  # the signature is that of create_agent
@@ -81,6 +83,16 @@ def coverage(agent: Any) -> tuple[str, ...]:
     that a tool looks up while it runs.
     """
     return uncovered(agent, Toolscope)
+
+
+def repeated(tools: Sequence[Any]) -> list[str]:
+    """What is lost of the tools that an agent is given: the host merges those of one name."""
+    names = [getattr(one, "name", None) or getattr(one, "__name__", None) for one in tools]
+    return [
+        f"a tool {name!r} that another one replaces; the host keeps the last of each name"
+        for name, count in Counter(names).items()
+        if name is not None and count > 1
+    ]
 
 
 def warn_of(lines: Sequence[str]) -> None:
