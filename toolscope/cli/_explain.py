@@ -132,7 +132,7 @@ async def _explained(
             rules = [rule for rule in assembly.hooks.call_rules if rule.plugin == record.name]
             on_call, pending = _chain.ask_call(rules, call, tool, scope)
             if pending:
-                on_call += await _chain.await_call(pending, timeout)
+                on_call += await _chain.await_call(pending, timeout, enter=lambda: None)
             lines = _lines(assembly.plugins[record.name], call, tool, scope)
         said.append(
             _Said(
