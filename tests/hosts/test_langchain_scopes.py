@@ -28,7 +28,8 @@ from tests.hosts.langchain_support import (
     thread,
 )
 from tests.hosts.matrix import Call, ToolSpec
-from toolscope import Origin, PolicyEngine, Scope, Tool, hookimpl
+from toolscope import Origin, PolicyEngine, Scope, Tool, hookimpl, scopes
+from toolscope.calls import CallLedger
 from toolscope.hosts import ORIGIN_KEY
 from toolscope.hosts.langchain import Toolscope, attach, coverage
 
@@ -138,6 +139,35 @@ def test_a_scope_made_from_the_config() -> None:
     )
     agent.invoke(GO, {"configurable": {"owner": "ada"}})
     assert sees.scopes["read_doc"].subject == "ada"
+
+
+def test_a_cancelled_run_leaves_nothing_entered() -> None:
+    """Cancelled in the middle of a tool: no scope stays, and the call has ended as failed."""
+    ledger = CallLedger(PolicyEngine())
+    inside: list[Scope | None] = []
+
+    @tool
+    async def waits() -> str:
+        """Waits for ever."""
+        inside.append(scopes.current())
+        await asyncio.sleep(60)
+        return "never"
+
+    agent, _ = made([[Call(tool="waits")]], waits, policy=ledger)
+
+    async def cancelled() -> None:
+        run = asyncio.create_task(agent.ainvoke(GO, thread()))
+        while not inside:
+            await asyncio.sleep(0.01)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        assert scopes.current() is None
+
+    asyncio.run(asyncio.wait_for(cancelled(), 20))
+    assert inside == [Scope()]
+    states = [record["state"] for kind, record in ledger.save()["records"] if kind[0] == "call"]
+    assert states == ["failed"]
 
 
 def test_concurrent_runs_do_not_mix() -> None:
