@@ -141,7 +141,7 @@ class Client:
     async def sees_action(self, type_: str, **members: Any) -> Json:
         def wanted(params: Json) -> bool:
             action = params.get("action", {})
-            return action.get("type") == type_ and members.items() <= action.items()
+            return bool(action.get("type") == type_ and members.items() <= action.items())
 
         return await self.sees(wanted)
 
