@@ -369,6 +369,7 @@ async def test_an_injected_tool_is_judged_like_any_other() -> None:
         ran.append("late")
         return "ran"
 
+    server.tool(late)  # it gives way to the injected tool of its name
     tool = HostTool.from_function(late, meta=USER_CHATS)
     server.add_middleware(ToolInjectionMiddleware([tool]))
     attach(server, PolicyEngine())
@@ -420,6 +421,30 @@ async def test_the_highest_version_speaks_for_its_name() -> None:
         meta = {"fastmcp": {"version": "1"}}
         assert not (await client.call_tool("send", meta=meta)).is_error
     assert ran == ["2", "1"]
+
+
+async def test_the_version_that_the_host_falls_back_to_is_judged() -> None:
+    """Where the caller may not have the highest version, the server runs a lower one."""
+    server: FastMCP[Any] = FastMCP("desk")
+    ran: list[str] = []
+
+    @server.tool(name="send", version="1", meta=USER_CHATS)
+    def send_1() -> str:
+        ran.append("1")
+        return "sent"
+
+    @server.tool(name="send", version="2", auth=lambda _: False)
+    def send_2() -> str:
+        ran.append("2")
+        return "sent"
+
+    attach(server, PolicyEngine())
+    async with connect(server, origin="tool") as client:
+        await fails(client, "send")
+    assert ran == []
+    async with connect(server) as client:
+        assert not (await client.call_tool("send")).is_error
+    assert ran == ["1"]
 
 
 # --------------------------------------------------------------------------------------------
@@ -747,8 +772,14 @@ async def test_an_error_of_the_tool_stays_the_hosts() -> None:
 
 async def test_the_arguments_that_were_decided_are_those_that_run() -> None:
     """What the caller changes while an async rule is thinking is not run."""
-    server, ran = desk()
-    arguments = {"page": 1}
+    server: FastMCP[Any] = FastMCP("desk")
+    ran: list[list[int]] = []
+    pages = [1]
+
+    @server.tool
+    def read_docs(pages: list[int]) -> str:
+        ran.append(pages)
+        return "read"
 
     class Slow:
         name = "slow"
@@ -756,12 +787,12 @@ async def test_the_arguments_that_were_decided_are_those_that_run() -> None:
         @hookimpl
         async def on_tool_call(self, call: ToolCall) -> Verdict | None:
             await anyio.sleep(0)
-            arguments["page"] = 99
-            return None if call.arguments["page"] == 1 else deny("the first page only")
+            pages.append(99)
+            return None if call.arguments["pages"] == [1] else deny("the first page only")
 
     attach(server, PolicyEngine([Slow()]))
-    await server.call_tool("read_doc", arguments)
-    assert ran == ["read_doc 1"]
+    await server.call_tool("read_docs", {"pages": pages})
+    assert ran == [[1]]
 
 
 async def test_nothing_is_computed_twice() -> None:
@@ -785,9 +816,11 @@ async def test_nothing_is_computed_twice() -> None:
         assert seen == [("pick_file", "read_doc"), ("read_doc",)]
         tool = await server.get_tool("read_doc")
         assert tool is not None
-        tool.meta = USER_CHATS
+        tool.meta = dict(USER_CHATS)
         assert await names(client, claim="tool") == ()
         assert len(seen) == 3
+        tool.meta[AVAILABILITY_KEY] = "session"
+        assert await names(client, claim="tool") == ("read_doc",)
 
 
 async def test_a_call_outside_of_any_request_is_decided_in_the_configured_scope() -> None:

@@ -274,6 +274,24 @@ async def test_an_answer_to_a_call_that_the_ledger_does_not_know_asks_anew() -> 
     assert ran == []
 
 
+async def test_the_answer_to_toolscope_is_not_shown_to_the_tool() -> None:
+    """A tool that asks itself would take it for an answer to a question of its own."""
+    seen: list[Any] = []
+    server, _ = paged()
+
+    async def call_tool(ctx: Any, params: Any) -> CallToolResult:
+        seen.append((params.request_state, params.input_responses, sorted(ctx.params)))
+        return CallToolResult(content=[])
+
+    entry = server.get_request_handler("tools/call")
+    assert entry is not None
+    server.add_request_handler("tools/call", entry.params_type, call_tool)
+    attach(server, PolicyEngine([Asks()]))
+    async with client_of(server, person=Person(True)) as client:
+        assert not (await client.call_tool("read_doc", {"page": 1})).is_error
+    assert seen == [(None, None, ["_meta", "arguments", "name"])]
+
+
 async def test_annotations_reach_the_rules() -> None:
     """The server's hints are the tool's annotations; absent ones are the worst case."""
     seen: list[Annotations] = []
