@@ -85,6 +85,16 @@ def test_ids_are_apart_in_other_chats() -> None:
         assert effect(ledger, call(name="read", chat=chat)) is Effect.DENY
 
 
+def test_the_list_question_is_the_engines() -> None:
+    """A ledger answers it as its engine does, preferred client included."""
+    ledger = make_ledger()
+    tools = Toolset([Tool(name="t", provider=Provider.client(one)) for one in ("a", "b")])
+    for prefer in ("a", "b"):
+        listing = ledger.filter_tools(tools, USER, prefer)
+        assert listing is ledger.engine.filter_tools(tools, USER, prefer)
+        assert [tool.provider.id for tool in listing] == [prefer]
+
+
 def test_a_call_without_an_id_is_not_remembered() -> None:
     """It is decided each time."""
     ledger = make_ledger()

@@ -17,7 +17,18 @@ from toolscope._masking import MASKED, masked
 from toolscope.calls import CallLedger, answer_to, grant_for
 from toolscope.engine import PolicyEngine
 from toolscope.hookspecs import hookimpl
-from toolscope.model import AnyArguments, FrozenDict, Reach, Scope, arguments_digest, thaw
+from toolscope.model import (
+    HOST,
+    Agent,
+    Ancestor,
+    AnyArguments,
+    FrozenDict,
+    Reach,
+    Scope,
+    Toolset,
+    arguments_digest,
+    thaw,
+)
 from toolscope.verdicts import Effect, Verdict, ask, deny
 
 SECRET = "sk-abcdefghijklmnop1234"
@@ -121,15 +132,16 @@ class Says:
 
     name = "says"
 
-    def __init__(self, effect: str) -> None:
+    def __init__(self, effect: str, code: str = "c") -> None:
         self.effect = effect
+        self.code = code
 
     @hookimpl
     def on_tool_call(self) -> Verdict | None:
         if self.effect == "raise":
             raise RuntimeError(f"cannot reach https://ann:{SECRET}@example.org")
         make = {"ask": ask, "deny": deny}[self.effect]
-        return make(f"not with {SECRET}", code="c", detail=f"token={SECRET}", rule="r1")
+        return make(f"not with {SECRET}", code=self.code, detail=f"token={SECRET}", rule="r1")
 
 
 SCOPE = attrs.evolve(USER, subject="ann", attributes={"team": "x", "token": SECRET})
@@ -212,6 +224,28 @@ def test_a_record_without_a_tool_or_arguments_leaves_them_out() -> None:
     assert record.keys().isdisjoint(
         {"chat", "call_id", "via", "tool", "provider", "arguments_digest", "arguments", "seconds"}
     )
+
+
+def test_no_text_of_a_record_holds_a_secret() -> None:
+    """Not one that came in by a name, an id, a code, a person or the scope."""
+    tool = attrs.evolve(PAY, name=f"pay {SECRET}", own_name=f"{SECRET}", provider=HOST)
+    one = call(f"id {SECRET}", name=tool.name, chat=f"chat {SECRET}", via=f"via {SECRET}")
+    scope = attrs.evolve(
+        SCOPE, origin=SECRET, subject=SECRET, agent=Agent(name=SECRET),
+        ancestry=[Ancestor(origin=SECRET, agent=SECRET, attributes={"x": {SECRET}})],
+    )  # fmt: skip
+    engine = PolicyEngine([Says("ask")])
+    asking = engine.on_tool_call(one, Toolset([tool]), scope)
+    answers = [answer_to(asking, allow=allow, by=f"by {SECRET}") for allow in (True, False)]
+    decisions = [
+        asking,
+        engine.on_tool_call(one, Toolset([tool]), scope, approvals=answers[:1]),
+        engine.on_tool_call(one, Toolset([tool]), scope, approvals=answers),
+        PolicyEngine([Says("deny", f"code {SECRET}")]).on_tool_call(one, Toolset([tool]), scope),
+    ]
+    assert [str(decision.effect) for decision in decisions] == ["ask", "allow", "deny", "deny"]
+    for decision in decisions:
+        assert SECRET not in json.dumps(decision.record())
 
 
 def test_argument_values_come_as_the_redactor_gives_them() -> None:

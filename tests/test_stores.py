@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.environments import ROOT, run
-from tests.ledgers import BANK, TOOLS, USER, answered, asked, call, code, effect, make_ledger
-from toolscope.calls import CallState, answer_to
+from tests.ledgers import BANK, PAY, TOOLS, USER, answered, asked, call, code, effect, make_ledger
+from toolscope.calls import CallState, answer_to, grant_for
 from toolscope.errors import LedgerError
 from toolscope.model import Reach
 from toolscope.stores import MemoryStore, SQLiteStore, Store
@@ -110,6 +110,30 @@ print([str(effect(ledger, one)) for one in calls], ledger.save()["schema"])
         environment={"PYTHONPATH": str(ROOT)},
     )
     assert (done.stdout, done.stderr) == ("['deny', 'deny', 'allow', 'deny'] 1\n", "")
+
+
+def test_every_kind_of_record_is_saved_and_loaded() -> None:
+    """And means the same in the new ledger."""
+    ledger = make_ledger({"pay": "ask", "wipe": "deny"})
+    answered(ledger, call("a"), reach=Reach.CHAT)
+    ledger.grant(grant_for(PAY, chat="b", reach=Reach.ONCE, arguments={}))
+    assert effect(ledger, call("b", chat="b")) is Effect.ALLOW
+    effect(ledger, call("c", name="wipe"))
+    ledger.provider_left(BANK, now=0, grace=60)
+    saved = ledger.save()
+    assert {key[0] for key, _ in saved["records"]} == {
+        "call", "grant", "spent", "claim", "denials", "left",
+    }  # fmt: skip
+    other = make_ledger({"pay": "ask", "wipe": "deny"})
+    other.load(json.loads(json.dumps(saved)))
+    assert other.save() == saved
+    assert other.claim(BANK, "transfer", {}, TOOLS, USER).call.id == "b"
+    assert effect(other, call("d")) is Effect.ALLOW
+    assert effect(other, call("e", chat="b")) is Effect.ASK
+    second = other.on_tool_call(call("f", name="wipe"), TOOLS, USER)
+    assert second.failure is not None
+    assert second.failure.attempts == 2
+    assert other.time_passed(60) == (("main", "a"), ("b", "b"), ("main", "d"), ("b", "e"))
 
 
 def test_what_is_saved_is_a_copy() -> None:

@@ -253,7 +253,7 @@ class Decision:
         if self.provider is not None:
             record["provider"] = text(str(self.provider))
         if failure is not None:
-            record["code"] = str(failure.code)
+            record["code"] = text(str(failure.code))
             record["message"] = text(failure.message)
             record["attempts"] = failure.attempts
         if not isinstance(call.arguments, InvalidArguments):
@@ -262,7 +262,9 @@ class Decision:
             record["arguments"] = _masking.masked(arguments(call.arguments))
         if self.approvals:
             record["approvals"] = [
-                _present(by=one.by, at=one.at, reach=one.reach.value, call_id=one.call_id)
+                _masking.masked(
+                    _present(by=one.by, at=one.at, reach=one.reach.value, call_id=one.call_id)
+                )
                 for one in self.approvals
             ]
         if self.unused_approvals:
