@@ -232,6 +232,22 @@ async def test_an_answer_in_another_process() -> None:
     assert result.final_output == "done"
 
 
+async def test_one_result_resumed_twice() -> None:
+    """Two states of one interrupted run, both approved, run the call once."""
+    executed: list[int] = []
+    agent = chatting(PolicyEngine([Seen()]), refund_calls(500), [refunds(executed)])
+    model_of(agent).enqueue([assistant_message("done")])
+    result = await ran(agent)
+    outcomes = []
+    for _ in range(2):
+        state = result.to_state()
+        state.approve(result.interruptions[0])
+        outcomes.append(results_of((await ran(agent, state)).new_items)[-1])
+    assert executed == [500]
+    assert [one.failed for one in outcomes] == [False, True]
+    assert "no call runs twice" in outcomes[1].text
+
+
 async def test_a_refusal_settles_the_call() -> None:
     """The host tells no hook of a refusal; the ledger learns of it all the same."""
     ledger = CallLedger(PolicyEngine([Seen()]))

@@ -2,6 +2,7 @@
 
 import itertools
 import uuid
+from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final
@@ -11,23 +12,33 @@ from agents import RunContextWrapper
 from agents.tool_context import ToolContext
 
 from toolscope import scopes
+from toolscope.calls import CallState
 from toolscope.hosts._point import EnforcementPoint, failed_decision
 from toolscope.listings import Listing
-from toolscope.model import UNKNOWN, Agent, Origin, Scope, Tool, ToolCall, Toolset
+from toolscope.model import UNKNOWN, Agent, FrozenDict, Origin, Scope, Tool, ToolCall, Toolset
 from toolscope.verdicts import Decision, Effect
 
-__all__ = ["Turn", "current_turn", "next_turn_id", "scope_of_run"]
+__all__ = ["Turn", "chat_of", "current_turn", "scope_of_run"]
 
 current_turn: ContextVar["Turn | None"] = ContextVar("toolscope_turn", default=None)
 """The turn whose calls run in this context: set with the tool list, before the model is asked."""
 
 _PROCESS: Final = uuid.uuid4().hex[:12]
 _numbers = itertools.count()
+_CHAT: Final = "_toolscope_chat"
+_MOST_TIMES: Final = 1_000
 
 
-def next_turn_id() -> str:
-    """Tells apart the turns, in which models may use the same call ids."""
-    return f"{_PROCESS}-{next(_numbers)}"
+def chat_of(run_context: RunContextWrapper[Any]) -> str:
+    """Names a run: the host gives it no name, and models use the same call ids in many runs.
+
+    It stays with the context, of which the host makes shallow copies when a run is interrupted.
+    """
+    members = vars(run_context)
+    chat: str | None = members.get(_CHAT)
+    if chat is None:
+        chat = members[_CHAT] = f"{_PROCESS}-{next(_numbers)}"
+    return chat
 
 
 @attrs.define
@@ -37,6 +48,13 @@ class Decided:
     decision: Decision
     text: str | None
     """The arguments as the model wrote them; None where the host handed them on parsed only."""
+    provisional: bool = False
+    """Whether the host asks a person before the call is submitted to the ledger."""
+
+    @property
+    def arguments(self) -> FrozenDict:
+        """The arguments that were decided."""
+        return self.decision.call.arguments
 
 
 @attrs.define(eq=False)
@@ -45,44 +63,87 @@ class Turn:
 
     point: EnforcementPoint
     scope: Scope | None
+    guarded: Sequence[object]
     tools: Toolset
     listing: Listing | None
     chat: str
-    id: str
     decided: dict[str, Decided] = attrs.field(factory=dict)
 
+    def tool_of(self, guarded: object) -> Tool | None:
+        """What the rules know of one of the host's tools, None for one of another list."""
+        for known, tool in zip(self.guarded, self.tools, strict=False):
+            if known is guarded:
+                return tool
+        return None
+
+    def settled(self, call_id: str, arguments: object) -> Decision | None:
+        """The allow or denial that was decided for exactly this text, None where there is none."""
+        known = self.decided.get(call_id)
+        if known is None or known.provisional or known.text != arguments:
+            return None
+        return None if known.decision.effect is Effect.ASK else known.decision
+
     async def decide(
-        self, tool: Tool | None, name: str, call_id: str, arguments: object, *, approved: bool
-    ) -> Decided:
+        self,
+        tool: Tool | None,
+        name: str,
+        call_id: str,
+        arguments: object,
+        *,
+        approved: bool = False,
+        provisional: bool = False,
+    ) -> Decision:
         """The decision on a call, taken once a turn as long as its arguments stay the same.
 
-        ``tool`` is the one that the host picked, None where it found none.
+        ``tool`` is the one that the host picked, None where it found none; ``approved`` says that a
+        person has answered. A ``provisional`` decision hands nothing out; its denials are final.
         """
+        known = self.decided.get(call_id)
         call = ToolCall(
-            id=f"{call_id}@{self.id}",
+            id=self._ledger_id(call_id),
             name=name,
             provider=None if tool is None else tool.provider,
             arguments=arguments,
             chat=self.chat,
         )
         text = arguments if isinstance(arguments, str) else None
-        known = self.decided.get(call_id)
-        if known is not None and known.decision.call.arguments == call.arguments:
-            if text is not None:
-                known.text = text
-            if not (approved and known.decision.effect is Effect.ASK):
-                return known
+        if (
+            known is not None
+            and (provisional or not known.provisional)
+            and not (approved and known.decision.effect is Effect.ASK)
+            # By their texts: 1, True and 1.0 are equal, and are not the same arguments.
+            and repr(known.arguments) == repr(call.arguments)
+        ):
+            known.text = text
+            return known.decision
         if self.scope is None:
-            decided = Decided(failed_decision(call, Scope()), text)
+            decision = failed_decision(call, Scope())
         else:
             tools = self._toolset_of(tool, name)
-            decision = await self.point.on_tool_call_async(call, tools, self.scope)
-            if decision.effect is Effect.ASK and approved:
-                self.point.answered(decision, allow=True)
-                decision = await self.point.on_tool_call_async(call, tools, self.scope)
-            decided = Decided(decision, text)
-        self.decided[call_id] = decided
-        return decided
+            decision = await self._ask(call, tools, self.scope, approved, provisional)
+        self.decided[call_id] = Decided(decision, text, provisional)
+        return decision
+
+    async def _ask(
+        self, call: ToolCall, tools: Toolset, scope: Scope, approved: bool, provisional: bool
+    ) -> Decision:
+        if provisional:
+            first = await self.point.ledger.engine.on_tool_call_async(call, tools, scope)
+            if first.effect is not Effect.DENY:
+                return first
+        decision = await self.point.on_tool_call_async(call, tools, scope)
+        if decision.effect is Effect.ASK and approved:
+            self.point.answered(decision, allow=True)
+            decision = await self.point.on_tool_call_async(call, tools, scope)
+        return decision
+
+    def _ledger_id(self, call_id: str) -> str:
+        """The call's id, which the host lets a run use once; anew for each time it was put off."""
+        for number in range(2, _MOST_TIMES):
+            found = call_id if number == 2 else f"{call_id}#{number - 1}"
+            if self.point.ledger.state(self.chat, found) is not CallState.CANCELLED:
+                return found
+        return call_id
 
     def _toolset_of(self, tool: Tool | None, name: str) -> Toolset:
         if tool is not None:
@@ -94,9 +155,21 @@ class Turn:
 
     def ended(self, call_id: str, *, failed: bool) -> None:
         """The call has run, or will not."""
+        decided = self._handed_out(call_id)
+        if decided is not None:
+            self.point.completed(decided.call, failed=failed)
+
+    def put_off(self, call_id: str) -> None:
+        """The call waits for people that it asked itself, and comes again."""
+        decided = self._handed_out(call_id)
+        if decided is not None and decided.call.id is not None:
+            self.point.ledger.cancelled(self.chat, decided.call.id)
+
+    def _handed_out(self, call_id: str) -> Decision | None:
         decided = self.decided.pop(call_id, None)
-        if decided is not None and decided.decision.effect is Effect.ALLOW:
-            self.point.completed(decided.decision.call, failed=failed)
+        if decided is None or decided.provisional or decided.decision.effect is not Effect.ALLOW:
+            return None
+        return decided.decision
 
     def close(self) -> None:
         """The turn is over: what was handed out and did not run here does not run any more."""

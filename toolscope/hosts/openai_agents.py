@@ -31,6 +31,7 @@ from agents import (
 from agents import (
     Tool as HostTool,
 )
+from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
 from agents.items import ToolApprovalItem
 from agents.run_config import ToolErrorFormatter, ToolErrorFormatterArgs
 from agents.tool_context import ToolContext
@@ -39,9 +40,9 @@ from agents.util._approvals import evaluate_function_tool_approval
 from toolscope import scopes
 from toolscope.hosts._openai_agents_reach import reached, uncovered
 from toolscope.hosts._openai_agents_tools import Snapshot, function_of, read_tools
-from toolscope.hosts._openai_agents_turn import Turn, current_turn, next_turn_id, scope_of_run
+from toolscope.hosts._openai_agents_turn import Turn, chat_of, current_turn, scope_of_run
 from toolscope.hosts._point import EnforcementPoint, Policy, failed_decision
-from toolscope.model import Scope, Tool, ToolCall, Toolset
+from toolscope.model import Scope, ToolCall, Toolset
 from toolscope.verdicts import Decision, Effect
 
 __all__ = ["DeclaredScope", "attach", "coverage", "run_config"]
@@ -118,7 +119,7 @@ class _Host:
         self._point = point
         self._declared = declared
         self._own = own
-        self._snapshot: tuple[Snapshot, Toolset] | None = None
+        self._known: tuple[Snapshot, list[HostTool], Toolset] | None = None
         self._turns: WeakKeyDictionary[RunContextWrapper[Any], Turn] = WeakKeyDictionary()
         self._guarded: dict[int, tuple[FunctionTool, FunctionTool]] = {}
         self._asked: dict[tuple[str, str], Decision] = {}
@@ -136,24 +137,23 @@ class _Host:
         if before is not None:
             before.close()
         scope, toolset, listing = None, Toolset(), None
+        guarded: list[HostTool] = []
         shown: list[HostTool] = []
         try:
-            tools = [self.guarded(tool) for tool in tools]
             scope = scope_of_run(run_context, self._declared_for(run_context), name)
-            toolset = self._read(tools)
+            guarded, toolset = self._read(tools)
         except Exception:  # noqa: BLE001  (the edge to the host: what cannot be told is not shown)
             _log.exception("a tool list cannot be filtered; it is sent empty")
             scope = None
         if scope is not None:
             listing = self._point.filter_tools(toolset, scope)
             if len(listing) == len(toolset):
-                shown = tools
+                shown = list(guarded)
             else:
-                pairs = zip(tools, toolset, strict=True)
+                pairs = zip(guarded, toolset, strict=True)
                 listed = set(listing)
                 shown = [tool for tool, read in pairs if read in listed]
-        chat = before.chat if before is not None else next_turn_id()
-        turn = Turn(self._point, scope, toolset, listing, chat, next_turn_id())
+        turn = Turn(self._point, scope, guarded, toolset, listing, chat_of(run_context))
         self._turns[run_context] = turn
         current_turn.set(turn)
         return shown
@@ -166,10 +166,15 @@ class _Host:
         # An allowlist is its agent's own.
         return scope if self._own or scope.agent is None else attrs.evolve(scope, agent=None)
 
-    def _read(self, tools: list[HostTool]) -> Toolset:
-        if self._snapshot is None or not self._snapshot[0].describes(tools):
-            self._snapshot = (Snapshot.of(tools), self._point.toolset(read_tools(tools)))
-        return self._snapshot[1]
+    def _read(self, tools: list[HostTool]) -> tuple[list[HostTool], Toolset]:
+        """The tools, guarded, and what rules know of them; both are kept while nothing changes."""
+        known = self._known
+        if known is None or not known[0].describes(tools):
+            guarded = [self.guarded(tool) for tool in tools]
+            toolset = self._point.toolset(read_tools(guarded))
+            # An MCP server's tools are made for every list; there it is `toolset` that stays.
+            self._known = known = (Snapshot.of(tools), guarded, toolset)
+        return known[1], known[2]
 
     # ----------------------------------------------------------------------------------------
     # The call
@@ -194,15 +199,6 @@ class _Host:
         if own:
             self._guarded[id(tool)] = (tool, guarded)
         return guarded
-
-    def tool_of(self, guarded: FunctionTool) -> Tool | None:
-        """What the rules know of a guarded tool: from the last list, else read anew."""
-        if self._snapshot is not None:
-            snapshot, toolset = self._snapshot
-            for row, read in zip(snapshot.rows, toolset, strict=True):
-                if row[0] is guarded:
-                    return read
-        return read_tools([guarded])[0]
 
     def remember(self, name: str, call_id: str, decision: Decision) -> None:
         """Keeps an ask until the host knows the person's answer."""
@@ -242,24 +238,28 @@ class _Invoker:
         self, run_context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
     ) -> bool:
         """Whether a person is asked: by a rule, or by the tool's own setting. A denial is final."""
-        decision = await self._decided(call_id, arguments)
-        if decision.effect is Effect.DENY:
-            return False  # `check` rejects it
+        own = bool(self._needs)
+        if callable(self._needs):
+            text = json.dumps(arguments)
+            found = await evaluate_function_tool_approval(
+                self._original, run_context, text, call_id
+            )
+            own = found.outcome != "invoke"
+        decision = await self._decide(call_id, arguments, provisional=own)
         if decision.effect is Effect.ASK:
             self._host.remember(self._tool.name, call_id, decision)
-            return True
-        if not callable(self._needs):
-            return bool(self._needs)
-        own = await evaluate_function_tool_approval(
-            self._original, run_context, json.dumps(arguments), call_id
-        )
-        return own.outcome != "invoke"
+        # `check` rejects what is denied.
+        return decision.effect is Effect.ASK or (own and decision.effect is Effect.ALLOW)
 
     async def check(self, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
-        """Rejects a denied call with its reason."""
-        context = data.context
-        decision = await self._decided(
-            context.tool_call_id, context.tool_arguments or "{}", context
+        """Rejects a denied call with its reason; runs before a person is asked, and afterwards."""
+        context, call_id = data.context, data.context.tool_call_id
+        approved = self._approved(context)
+        decision = await self._decide(
+            call_id,
+            context.tool_arguments or "{}",
+            approved=approved,
+            provisional=not approved and self._needs is not False and not self._submitted(call_id),
         )
         if decision.failure is not None:
             return ToolGuardrailFunctionOutput.reject_content(
@@ -277,7 +277,8 @@ class _Invoker:
     async def __call__(self, context: ToolContext[Any], arguments: str) -> Any:
         """Runs the tool: runs that start in it are this chat's children."""
         turn, call_id = current_turn.get(), context.tool_call_id
-        decision = await self._decided(call_id, arguments or "{}", context)
+        approved = self._approved(context)
+        decision = await self._decide(call_id, arguments or "{}", approved=approved)
         if turn is None or turn.scope is None or decision.effect is not Effect.ALLOW:
             return _message(decision)
         failed = True
@@ -285,27 +286,60 @@ class _Invoker:
             with scopes.inside(turn.scope):
                 result = await self.inner(context, arguments)
             failed = False
+            if _is_interrupted(context):
+                turn.put_off(call_id)
         finally:
             turn.ended(call_id, failed=failed)
         return result
 
-    async def _decided(
-        self, call_id: str, arguments: object, context: ToolContext[Any] | None = None
+    def _submitted(self, call_id: str) -> bool:
+        """Whether the ledger has decided the call in this turn."""
+        turn = current_turn.get()
+        known = None if turn is None else turn.decided.get(call_id)
+        return known is not None and not known.provisional
+
+    def _approved(self, context: ToolContext[Any]) -> bool:
+        """Whether a person has allowed this call, by the host's own means."""
+        name, call_id = self._tool.name, context.tool_call_id
+        approved = context.is_tool_approved(name, call_id) is True
+        if approved:
+            self._host.answered(name, call_id)
+        return approved
+
+    async def _decide(
+        self,
+        call_id: str,
+        arguments: object,
+        *,
+        approved: bool = False,
+        provisional: bool = False,
     ) -> Decision:
-        name, turn = self._tool.qualified_name, current_turn.get()
+        turn = current_turn.get()
+        if turn is not None and (settled := turn.settled(call_id, arguments)) is not None:
+            return settled
+        name = self._tool.qualified_name
         try:
-            approved = context is not None and bool(
-                context.is_tool_approved(self._tool.name, call_id)
-            )
-            if approved:
-                self._host.answered(self._tool.name, call_id)
             if turn is not None:
-                tool = self._host.tool_of(self._tool)
-                decided = await turn.decide(tool, name, call_id, arguments, approved=approved)
-                return decided.decision
+                return await turn.decide(
+                    turn.tool_of(self._tool) or read_tools([self._tool])[0],
+                    name,
+                    call_id,
+                    arguments,
+                    approved=approved,
+                    provisional=provisional,
+                )
         except Exception:  # noqa: BLE001  (as above: what fails here is a denial, law L4)
             _log.exception("toolscope failed to decide a call; it is denied")
         return failed_decision(ToolCall(name=name), _NOTHING)
+
+
+def _is_interrupted(context: ToolContext[Any]) -> bool:
+    """Whether the agent that runs as this tool waits for people: the call is resumed later."""
+    if context.tool_call is None:
+        return False
+    scope_id = get_agent_tool_state_scope(context)
+    nested = peek_agent_tool_run_result(context.tool_call, scope_id=scope_id)
+    return bool(getattr(nested, "interruptions", None))
 
 
 def _message(decision: Decision) -> str:
@@ -319,10 +353,7 @@ def _formatter(base: ToolErrorFormatter | None) -> ToolErrorFormatter:
         turn = current_turn.get()
         if args.kind == "tool_not_found" and turn is not None:
             try:
-                decided = await turn.decide(
-                    None, args.tool_name, args.call_id, "{}", approved=False
-                )
-                return _message(decided.decision)
+                return _message(await turn.decide(None, args.tool_name, args.call_id, "{}"))
             except Exception:  # noqa: BLE001  (as above)
                 _log.exception("toolscope failed to say why a tool is not there")
         if base is None:
