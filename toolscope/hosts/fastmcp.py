@@ -317,9 +317,10 @@ async def _availability(tool: HostTool | None) -> Availability | str:
 
 async def _find(server: Server, name: str, version: VersionSpec | None) -> HostTool | None:
     """The tool that the server would run for this name; None where there is none."""
-    if version is None and len(server.providers) == 1 and not server.transforms:
+    local = server.local_provider
+    if version is None and server.providers == [local] and not server.transforms:
         # The server's own look-up, without what a server of plain functions does not need.
-        tool = await server.local_provider.get_tool(name)
+        tool = await local.get_tool(name)
         if tool is not None and tool.version is None and not _injects(server):
             return tool
     tool = await server.get_tool(name, version)
