@@ -882,7 +882,8 @@ def test_the_agent_that_a_turn_selects() -> None:
     session.dispatch(SESSION, off)
     assert list(session.tools(MAIN)) == []
     assert len(session.errors) == 1
-    session.dispatch(SESSION, {"type": "session/customizationUpdated"})
+    broken = session.dispatch(SESSION, {"type": "session/customizationUpdated"})
+    assert "$.customization: it is missing" in str(broken.refusal)
     session.dispatch(SESSION, {**off, "enabled": True})
     assert [tool.name for tool in session.tools(MAIN)] == ["look"]
     session.dispatch(MAIN, {"type": "chat/turnComplete", "turnId": TURN, "duration": 1})

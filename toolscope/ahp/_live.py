@@ -55,13 +55,20 @@ class LiveChat:
         turns = self.followed.turns
         kept = [turn for turn in turns[:-1] if _spawns(turn)] + turns[-1:]
         active = self.followed.active
-        running = {} if active is None else {"activeTurn": active}
-        return wire.read_chat({**self.summary, "turns": kept, **running})
+        running = {} if active is None else {"activeTurn": _with_calls(active)}
+        return wire.read_chat({**self.summary, "turns": list(map(_with_calls, kept)), **running})
 
 
 _CHANGES_AGENT: Final = frozenset(
     {"chat/turnStarted", "chat/turnComplete", "chat/turnCancelled", "chat/error", "chat/truncated"}
 )
+
+
+def _with_calls(turn: Mapping[str, Any]) -> dict[str, Any]:
+    """The turn with its message and its calls alone: no other part matters here."""
+    parts = [part for part in turn.get("responseParts", ()) if part.get("kind") == "toolCall"]
+    known = {key: turn[key] for key in ("id", "message") if key in turn}
+    return {**known, "responseParts": parts}
 
 
 def _spawns(turn: Mapping[str, Any]) -> bool:
@@ -174,12 +181,21 @@ class LiveSession:
                 return
         self.changed()
 
+    def _own_requests(self) -> list[dict[str, Any]]:
+        needed = self.document.get("inputNeeded")
+        return [
+            one
+            for one in (needed if isinstance(needed, list) else ())
+            if isinstance(one, dict) and one.get("kind") != "toolClientExecution"
+        ]
+
     def _change_request(self, json: Mapping[str, Any]) -> None:
         """The requests of the host's own: those to execute a call follow from the calls."""
         request = json.get("request")
         id_ = request.get("id") if isinstance(request, Mapping) else json.get("id")
-        kept = [one for one in self.document.get("inputNeeded") or () if one.get("id") != id_]
-        self.document["inputNeeded"] = [*kept, request] if request else kept
+        kept = [one for one in self._own_requests() if one.get("id") != id_]
+        added = [dict(request)] if isinstance(request, Mapping) else []
+        self.document["inputNeeded"] = [*kept, *added]
 
     def _add_chat(self, view: wire.ChatState) -> None:
         known = self.chats.get(view.resource)
@@ -197,11 +213,7 @@ class LiveSession:
 
     def to_json(self) -> dict[str, Any]:
         """The ``SessionState``, with what else its document held."""
-        requests = [
-            one
-            for one in self.document.get("inputNeeded") or ()
-            if one.get("kind") != "toolClientExecution"
-        ] + list(self.requests.values())
+        requests = [*self._own_requests(), *self.requests.values()]
         needed = {"inputNeeded": requests} if requests else {}
         tools = {"serverTools": [wire.write(tool) for tool in self.host_tools]}
         rest = {key: one for key, one in self.document.items() if key not in _LIVE}
@@ -237,13 +249,12 @@ class LiveSession:
 
 
 def _updated(customizations: list[dict[str, Any]], json: Mapping[str, Any]) -> None:
-    new = json.get("customization")
-    if isinstance(new, dict):
-        for place, one in enumerate(customizations):
-            if one.get("id") == new.get("id"):
-                customizations[place] = new
-                return
-        customizations.append(new)
+    new = json["customization"]
+    for place, one in enumerate(customizations):
+        if one.get("id") == new.get("id"):
+            customizations[place] = new
+            return
+    customizations.append(new)
 
 
 def _removed(customizations: list[dict[str, Any]], json: Mapping[str, Any]) -> None:

@@ -263,20 +263,24 @@ class Reader:
             return None
         return self.text(agent, "uri", f"{path}.message.agent") or ""
 
-    def tool_call(self, json: _Json, path: str) -> ToolCallState:
+    def subagents(self, json: _Json, path: str) -> tuple[Subagent, ...]:
+        """The worker chats that a call's content names."""
         subagents = []
         for content, where in self.objects(json, "content", path):
             if self.text(content, "type", where) == "subagent":
                 resource = self.text(content, "resource", where)
                 agent = self.text(content, "agentName", where)
                 subagents.append(Subagent(json=content, resource=resource, agent_name=agent))
+        return tuple(subagents)
+
+    def tool_call(self, json: _Json, path: str) -> ToolCallState:
         return ToolCallState(
             json=json,
             id=self.text(json, "toolCallId", path),
             name=self.text(json, "toolName", path),
             status=self.text(json, "status", path),
             contributor=self.contributor(json, path),
-            subagents=tuple(subagents),
+            subagents=self.subagents(json, path),
         )
 
     def contributor(self, json: _Json, path: str) -> Contributor | None:
@@ -369,6 +373,10 @@ class Reader:
                 self.there(json, "tools", path)
             case "session/customizationsChanged":
                 members["customizations"] = self.customizations(json, "customizations", path)
+            case "session/customizationUpdated":
+                new = self.object(json, "customization", path)
+                self.there(json, "customization", path)
+                self.customization(new or {}, f"{path}.customization")
             case "session/chatAdded":
                 summary = self.object(json, "summary", path)
                 self.there(json, "summary", path)
@@ -388,6 +396,11 @@ class Reader:
                 members["turn_id"] = self.demanded(json, "turnId", path, empty=True)
                 members["tool_call_id"] = self.demanded(json, "toolCallId", path, empty=True)
                 members["contributor"] = self.contributor(json, path)
+                if type_ == "chat/toolCallContentChanged":
+                    self.subagents(json, path)
+                elif type_ == "chat/toolCallComplete":
+                    result = self.object(json, "result", path)
+                    self.subagents(result or {}, f"{path}.result")
             case _:
                 pass
         return Action(json=json, type=type_, **members)
