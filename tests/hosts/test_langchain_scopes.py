@@ -70,7 +70,7 @@ def test_a_worker_below_an_open_boss_is_still_a_worker() -> None:
 def test_nested_runs_know_their_ancestry() -> None:
     """A worker's worker has both chats above it, nearest first, and no sibling is touched."""
     sees = Sees()
-    create = attach(create_agent, PolicyEngine([sees]))
+    create = attach(create_agent, PolicyEngine([sees]), scope=Scope(origin="user"))
 
     def level(name: str, *below: Any) -> Any:
         @tool
@@ -83,9 +83,7 @@ def test_nested_runs_know_their_ancestry() -> None:
         turns = [[Call(tool=f"{name}_delegate"), Call(tool=f"{name}_beside")]]
         return create(scripted(turns), [delegate, beside], name=name)
 
-    level("boss", level("worker", level("helper"))).invoke(
-        GO, {"configurable": {ORIGIN_KEY: "user"}}
-    )
+    level("boss", level("worker", level("helper"))).invoke(GO)
     ways = {
         name: [scope.origin, *((one.origin, one.agent) for one in scope.ancestry)]  # type: ignore[union-attr]
         for name, scope in sees.scopes.items()
@@ -114,8 +112,7 @@ def test_a_run_in_a_context_of_its_own_has_no_origin() -> None:
             contextvars.Context().run(worker.invoke, GO)  # noqa: B023  (run in this round)
             return "started"
 
-        boss = create(scripted([[Call(tool="detach")]]), [detach])
-        boss.invoke(GO, {"configurable": {ORIGIN_KEY: "user"}})
+        create(scripted([[Call(tool="detach")]]), [detach]).invoke(GO)
         assert executed == runs
 
 
@@ -139,6 +136,30 @@ def test_a_scope_made_from_the_config() -> None:
     )
     agent.invoke(GO, {"configurable": {"owner": "ada"}})
     assert sees.scopes["read_doc"].subject == "ada"
+
+
+def test_a_claim_in_the_config_never_widens() -> None:
+    """Configs come over the wire on a server: only an origin that counts as a tool's is taken."""
+    engine = PolicyEngine(config={"plugins": {"availability": {"absent_origin": "tool"}}})
+    for declared, claim, shown in (
+        (None, "user", False),
+        (None, None, False),
+        ("user", "fork", True),
+        ("user", None, True),
+        ("user", "teleport", False),
+        ("tool", "user", False),
+    ):
+        agent, model = made([], make_tool(PICK, []), policy=engine, scope=Scope(origin=declared))
+        agent.invoke(GO, {"configurable": {ORIGIN_KEY: claim}})
+        assert bool(model.listed[0]) is shown
+
+
+@pytest.mark.parametrize("claim", [5, ["user"], {}])
+def test_a_claim_that_is_no_text_shows_nothing(claim: Any) -> None:
+    """A config that cannot be read is no default."""
+    agent, model = made([], make_tool(READ, []))
+    agent.invoke(GO, {"configurable": {ORIGIN_KEY: claim}})
+    assert model.listed == [()]
 
 
 def test_a_cancelled_run_leaves_nothing_entered() -> None:

@@ -88,9 +88,11 @@ def _scope_of(
     agent = declared.agent
     if agent is None and isinstance(name, str) and name:
         agent = Agent(name=name)
+    # A LangGraph server takes a run's config from its clients: a claim may narrow, never widen.
+    narrows = claim is not None and Origin.counted(claim) is Origin.TOOL
     scope = attrs.evolve(
         declared,
-        origin=narrower_origin(declared.origin, claim),
+        origin=narrower_origin(declared.origin, claim) if narrows else declared.origin,
         agent=agent,
         can_ask=can_ask,
     )

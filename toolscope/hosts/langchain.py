@@ -136,10 +136,10 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
     Args:
         policy: The engine, a ledger over one, or a callable that returns the engine.
         scope: The declared scope of the chats of its agents, or a callable that makes it from the
-            run's config. An origin under ``configurable`` (`ORIGIN_KEY`) can only narrow it, and a
-            run inside a tool is a child whatever is declared. With ``can_ask`` and a checkpointer,
-            an ask interrupts the run and is answered with ``Command(resume={"type": "approve"})``
-            or ``{"type": "reject", "message": ...}``.
+            run's config. An origin under ``configurable`` (`ORIGIN_KEY`) counts where it narrows,
+            and a run inside a tool is a child whatever is declared. With ``can_ask`` and a
+            checkpointer, an ask interrupts the run; it is answered with
+            ``Command(resume={"type": "approve"})`` or ``{"type": "reject", "message": ...}``.
     """
 
     def __init__(self, policy: Policy, *, scope: DeclaredScope = Scope()) -> None:  # noqa: B008
