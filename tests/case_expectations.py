@@ -39,8 +39,14 @@ def _unmet(word: str, wanted: Any, facts: Facts, all_facts: Mapping[str, Facts])
         case "within_s":
             return None if facts[word] <= wanted else facts[word]
         case "same_as":
-            other, one = all_facts[wanted].get("failure"), facts.get("failure")
-            return None if one == other and one is not None else (one, other)
+            one, other = _result(facts), _result(all_facts[wanted])
+            return None if one == other else (one, other)
+        case "executed_by" if wanted is not None:
+            found = str(facts.get(word))
+            return None if found.rpartition(":")[2] == wanted.rpartition(":")[2] else found
+        case "state":
+            found = facts.get(word, _MISSING)
+            return None if wanted in (found, *_STATES.get(str(found), ())) else found
         case "decisions" | "results" | "result_for" | "executions" | "results_per_call":
             return _unmet_map(word, wanted, facts)
         case "flags":
@@ -69,6 +75,20 @@ def _unmet(word: str, wanted: Any, facts: Facts, all_facts: Mapping[str, Facts])
             return None if facts[word] == wanted else (facts[word], facts.get("message"))
 
 
+_STATES: Final[Mapping[str, Sequence[str]]] = {
+    "asked": ("waiting", "pending"),
+    "handed_out": ("allowed", "running"),
+    "completed": ("executed", "done"),
+}
+"""Other words of cases for the states of a call."""
+
+
+def _result(facts: Facts) -> Any:
+    """What an event's call ended with; of a list, what was listed."""
+    failure = facts.get("failure")
+    return failure or (facts.get("decision"), facts.get("result"), facts.get("listed"))
+
+
 def _unmet_map(word: str, wanted: Any, facts: Facts) -> Any:
     found = facts.get(word, {})
     if not isinstance(wanted, Mapping):
@@ -91,6 +111,7 @@ def _unmet_flags(wanted: Any, facts: Facts) -> Any:
 
 
 def _in_record(one: Any, text: str) -> bool:
+    one = {"decision": "effect", "args": "arguments_digest"}.get(str(one), one)
     return str(one) in text if not isinstance(one, Mapping) else json.dumps(one)[1:-1] in text
 
 

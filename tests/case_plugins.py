@@ -42,6 +42,17 @@ def selectors(rule: Mapping[str, Any]) -> list[str]:
     return [selector(one) for one in ([tools] if isinstance(tools, str) else tools)]
 
 
+def behaviour(callback: Any, name: str) -> Any:
+    """What the plugin of this name does: where several are told apart, its own."""
+    if not isinstance(callback, Mapping):
+        return callback
+    if name in callback:
+        return callback[name]
+    if len(callback) == 1 and next(iter(callback)) in ("keep", "keeps", "returns", "tools"):
+        return next(iter(callback.values()))
+    return None
+
+
 class Check:
     """A plugin that asks a service about calls (``callback:NAME``)."""
 
@@ -57,7 +68,7 @@ class Check:
         """What the service answers; what it says that is no answer is none."""
         if not self._all and not self._index.owners(tool):
             return None
-        said = self._world.callback
+        said = behaviour(self._world.callback, self.name)
         match said:
             case None | "allow":
                 return None
@@ -86,7 +97,7 @@ class ListCheck:
     @hookimpl
     def filter_tools(self, tools: Toolset) -> Mapping[Tool, Verdict]:
         """Withholds what it was not told to keep."""
-        said = self._world.callback
+        said = behaviour(self._world.callback, self.name)
         verdict = deny("the filter keeps other tools; use those", rule=self.name)
         match said:
             case None | "keeps all":

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.case_expectations import Facts, unmet
 from tests.case_words import UnknownWord, check_words, choose
 from tests.case_world import World, arguments_bound, reach_of
-from toolscope import ConfigurationError, Decision, Effect, Provider, ScopeError, Tool
+from toolscope import ConfigurationError, Decision, Effect, Provider, Scope, ScopeError, Tool
 from toolscope.calls import answer_to
 from toolscope.errors import ApprovalError
 from toolscope.model import Approval, Reach, arguments_digest
@@ -81,6 +81,8 @@ class Run:
         facts["executions"] = {**dict.fromkeys(self.asked, 0), **self.executions}
         facts["results_per_call"] = dict(self.ends)
         facts.setdefault("prompts", 0)
+        if self.world.refused is not None:
+            facts.setdefault("refused", True)
         return facts
 
     def _chat_of(self, call_id: str, event: Mapping[str, Any]) -> str:
@@ -102,19 +104,28 @@ class Run:
             history_tool_names=history,
             needs_tools=bool(event.get("provider_needs_nonempty_tools")),
         )
-        sent = [tool.name for tool in listing] + self.world.outputs()
+        outputs = self.world.outputs()
+        sent = [tool.name for tool in listing] + outputs
+        problems, choice = list(check.problems), check.tool_choice
+        if outputs:  # they are sent too, so the request is not empty
+            problems = [one for one in problems if one is not RequestProblem.EMPTY_LIST]
+            if event.get("tool_choice") in outputs:
+                problems = [p for p in problems if p is not RequestProblem.FORCED_CHOICE_HIDDEN]
+                choice = event["tool_choice"]
+            elif not listing:
+                choice = "auto" if problems else event.get("tool_choice")
         errors = [one for tool in listing.withheld for one in listing.verdicts(tool) if one.error]
         return {
             "listed": sorted(sent),
             "collision": bool(listing.collisions),
             "listed_distinct": len({tool.identity for tool in listing}),
             "errors": " ".join(sorted({f"{one.plugin}: {one.error}" for one in errors})),
-            "flags": _flags(check.problems),
+            "flags": _flags(problems),
             "hidden_in_history": list(check.hidden_in_history),
-            "request_tools": sorted(sent) if sent else "left out",
-            "placeholder": check.placeholder is not None,
-            "tool_choice": "left out" if check.tool_choice is None else check.tool_choice,
-            "warning": bool(check.problems),
+            "request_tools": sorted(sent or filter(None, [check.placeholder])) or "left out",
+            "placeholder": check.placeholder is not None and not outputs,
+            "tool_choice": "left out" if choice is None else choice,
+            "warning": bool(problems),
             "text": " ".join(check.repairs),
         }
 
@@ -221,19 +232,20 @@ class Run:
         if isinstance(audit, Mapping) and set(audit) == {"arguments"}:
             choose("audit of arguments", audit["arguments"], ("digest", "full"))
             return dict if audit["arguments"] == "full" else None
+        if isinstance(audit, Mapping) and set(audit) == {"redact"}:
+            return lambda args: {k: "***" if k in audit["redact"] else v for k, v in args.items()}
         raise UnknownWord(f"audit: {audit!r}")
 
     def _endpoint_call(self, event: Mapping[str, Any]) -> Facts:
-        tools = self.world.toolset()
-        scope = self.world.scope(next(iter(self.world.chats)))
-        provider = Provider.mcp(event["server"])
-        decision = self.world.ledger.claim(
-            provider,
-            event["tool"],
-            event.get("args", {}),
-            tools,
-            attrs.evolve(scope, can_ask=False),
-        )
+        provider, tools = Provider.mcp(event["server"]), self.world.toolset()
+        # Nobody says whose it is: it has to pass wherever it could come from.
+        scopes = [self.world.scope(chat) for chat in self.world.chats] + [Scope(origin="tool")]
+        for scope in scopes:
+            decision = self.world.ledger.claim(
+                provider, event["tool"], event.get("args", {}), tools, scope
+            )
+            if decision.effect is Effect.DENY or decision.call.id is not None:
+                break
         facts: Facts = {
             "decision": decision.effect.value,
             "result": "executed" if decision.effect is Effect.ALLOW else "failed",
@@ -356,7 +368,7 @@ class Run:
     def _restore(self, event: Mapping[str, Any]) -> None:
         saved = event.get("saved_scope", "missing")
         if isinstance(saved, str):
-            choose("a saved scope", saved, ("missing", "unreadable"))
+            choose("a saved scope", saved, ("missing", "unreadable", "broken", "corrupt"))
         self.world.saved_scopes[event["chat"]] = None if saved == "missing" else saved
 
     def _load_policy(self, event: Mapping[str, Any]) -> Facts:
@@ -366,7 +378,7 @@ class Run:
             engine = self.world.make_engine(table, known_tools=event.get("known_tools"), mode=mode)
         except ConfigurationError as error:
             return {"outcome": "refused", "refused": True, "text": str(error)}
-        self.world.engine, self.world.policy = engine, table
+        self.world.engine, self.world.policy, self.world.refused = engine, table, None
         findings = " ".join(map(str, self.world.rules.findings))
         outcome = "loaded with a warning" if findings else "loaded"
         return {"outcome": outcome, "text": findings, "warning": bool(findings)}

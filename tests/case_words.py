@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-__all__ = ["EXPECTED", "UnknownWord", "check_words", "choose"]
+__all__ = ["EXPECTED", "POLICY", "RULE", "UnknownWord", "check_words", "choose", "policy"]
 
 
 class UnknownWord(Exception):

@@ -11,13 +11,14 @@ from toolscope_rules.selectors import SelectorIndex, read_selector
 from toolscope_rules.writing import to_toml
 
 from tests.case_plugins import Check, Limits, ListCheck, selector, selectors
-from tests.case_words import UnknownWord, choose, policy
+from tests.case_words import POLICY, RULE, UnknownWord, choose, policy
 from toolscope import (
     HOST,
     UNKNOWN,
     Agent,
     Ancestor,
     Annotations,
+    ConfigurationError,
     PolicyEngine,
     Provider,
     ProviderKind,
@@ -95,7 +96,14 @@ class World:
         self.policy: Mapping[str, Any] = case.get("policy", {})
         self.saved_scopes: dict[str, Any] = {}
         self.limits: Limits | None = None
-        self.engine = self.make_engine(self.policy)
+        self.refused: str | None = None
+        policy(self.policy)
+        try:
+            self.engine = self.make_engine(self.policy)
+        except ConfigurationError as error:
+            # A host without a policy shows nothing, until one is loaded.
+            self.refused = str(error)
+            self.engine = self.make_engine({"default": "deny"})
         self.ledger = self.make_ledger()
         for grant in context.get("grants", ()):
             self._grant(grant)
@@ -109,8 +117,10 @@ class World:
         known_tools: Sequence[str] | None = None,
         mode: str = "strict",
     ) -> PolicyEngine:
-        """The engine of a policy, which is written to a file and read by the plugin ``rules``."""
-        policy(table)
+        """The engine of a policy, which is written to a file and read by the plugin ``rules``.
+
+        What the cases have no word for goes into the file as it is: the plugin is to refuse it.
+        """
         file = self.folder / "policy.toml"
         file.write_text(to_toml(self._document(table, known_tools)), encoding="utf-8")
         made: list[RulesPlugin] = []
@@ -125,7 +135,7 @@ class World:
         plugins: list[object] = [Rules]
         timeouts = [TIMEOUT]
         for rule in table.get("rules", ()):
-            kind, colon, name = rule["effect"].partition(":")
+            kind, colon, name = str(rule.get("effect")).partition(":")
             if colon:
                 choose("an effect", kind, ("callback", "list_callback"))
                 make = Check(self, rule, name) if kind == "callback" else ListCheck(self, name)
@@ -146,6 +156,7 @@ class World:
         self, table: Mapping[str, Any], known_tools: Sequence[str] | None
     ) -> dict[str, Any]:
         document: dict[str, Any] = {
+            **{key: value for key, value in table.items() if key not in POLICY},
             "default": table.get("default", "allow"),
             "trusted": ["host", *(f"mcp:{one.removeprefix('server:')}" for one in self.trusted)],
         }
@@ -154,7 +165,7 @@ class World:
         rules = [
             self._rule(rule, place)
             for place, rule in enumerate(table.get("rules", ()))
-            if ":" not in rule["effect"]
+            if ":" not in str(rule.get("effect"))
         ]
         for name, agent in self.agents.items():
             if agent.get("deny"):
@@ -167,14 +178,19 @@ class World:
         return document
 
     def _rule(self, rule: Mapping[str, Any], place: int) -> dict[str, Any]:
-        made: dict[str, Any] = {"id": rule.get("id", f"rule-{place}"), "effect": rule["effect"]}
-        tools = selectors(rule)
+        made: dict[str, Any] = {key: value for key, value in rule.items() if key not in RULE}
+        made["id"] = rule.get("id", f"rule-{place}")
+        if "effect" in rule:
+            made["effect"] = rule["effect"]
+        tools, spared = selectors(rule), []
         if "annotation" in rule:
-            tools = [*tools, *self._by_annotation(rule)]
-        if tools:
+            tools, spared = self._by_annotation(rule, tools)
+        if tools or "annotation" in rule:
             made["tools"] = tools
         if "unless_tag" in rule:
-            made["except"] = [f"tag:{rule['unless_tag']}"]
+            spared.append(f"tag:{rule['unless_tag']}")
+        if spared:
+            made["except"] = spared
         if "agent" in rule:
             made["agents"] = [rule["agent"]]
         if "declared_in" in rule:
@@ -187,7 +203,10 @@ class World:
             made["reason"] = rule["reason"]
         return made
 
-    def _by_annotation(self, rule: Mapping[str, Any]) -> Iterator[str]:
+    def _by_annotation(
+        self, rule: Mapping[str, Any], tools: list[str]
+    ) -> tuple[list[str], list[str]]:
+        """The selectors, and those of what is spared, of a rule about an annotation."""
         wanted = rule["annotation"]
         pairs = [(wanted, True)] if isinstance(wanted, str) else list(wanted.items())
         if len(pairs) != 1:
@@ -195,11 +214,16 @@ class World:
         name, value = pairs[0]
         hint = _ANNOTATIONS[choose("an annotation", name, _ANNOTATIONS)]
         if rule.get("only_trusted"):
-            yield f"hint:{hint}={str(value).lower()}"
-            return
-        for tool in self.toolset():
-            if getattr(tool.annotations, hint) is value:
-                yield tool.identity
+            if tools:  # selected by both: what has the opposite hint is spared
+                return tools, [f"hint:{hint}={str(not value).lower()}"]
+            return [f"hint:{hint}={str(value).lower()}"], []
+        index = SelectorIndex([(read_selector(one), 1) for one in tools or ["**"]], generous=True)
+        found = [
+            tool.identity
+            for tool in self.toolset()
+            if getattr(tool.annotations, hint) is value and index.owners(tool)
+        ]
+        return found, []
 
     def make_ledger(self) -> CallLedger:
         """A ledger of the engine in force."""
@@ -248,9 +272,12 @@ class World:
         provider = {
             "host": lambda _: HOST, "server": Provider.mcp, "client": Provider.client
         }[kind](name)  # fmt: skip
+        given = tool.get("annotations", {})
         hints = {
             _ANNOTATIONS[choose("an annotation", key, _ANNOTATIONS)]: value
-            for key, value in tool.get("annotations", {}).items()
+            for key, value in (
+                given if isinstance(given, Mapping) else dict.fromkeys(given, True)
+            ).items()
         }
         return Tool(
             name=tool["name"],
