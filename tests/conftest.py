@@ -10,14 +10,21 @@ from hypothesis import settings
 from tests.environments import ROOT, make_environment, succeed, uv
 
 FULLY_COVERED = [
+    "toolscope/_answers.py",
     "toolscope/_chain.py",
     "toolscope/_frozen.py",
+    "toolscope/_grants.py",
     "toolscope/_masking.py",
+    "toolscope/_records.py",
     "toolscope/ahp/*",
     "toolscope/builtin/*",
+    "toolscope/calls.py",
     "toolscope/engine.py",
     "toolscope/listings.py",
     "toolscope/model/*",
+    "toolscope/requests.py",
+    "toolscope/scopes.py",
+    "toolscope/stores.py",
     "toolscope/verdicts.py",
 ]
 """What decides, and what reads the wire: a full run covers every branch of it."""

@@ -305,6 +305,18 @@ def test_only_the_grants_that_were_spent_here_come_back() -> None:
     assert [key[1] for key, _ in store.items("spent")] == [second.digest]
 
 
+def test_a_call_that_is_claimed_while_it_completes_is_both() -> None:
+    """What changes a call meanwhile and leaves it open does not lose the report."""
+    store = Meddler()
+    ledger = make_ledger({}, store=store)
+    effect(ledger, call())
+    claims: list[Decision] = []
+    store.meanwhile = lambda: claims.append(ledger.claim(PAY.provider, "transfer", {}, TOOLS, USER))
+    assert ledger.completed("main", "c1") is CallState.COMPLETED
+    assert [one.call.id for one in claims] == ["c1"]
+    assert ledger.ignored == ()
+
+
 @pytest.mark.parametrize("kind", ["claim", "denials"])
 def test_what_is_noted_beside_a_call_is_not_lost(kind: str) -> None:
     """Two calls at the same time are both counted, or both wait to be claimed."""
