@@ -115,8 +115,9 @@ _PLAIN_NODES: Final = frozenset(
 )  # fmt: skip
 _SPACE: Final = re.compile(rb"(?<!\\)\s")
 """A space that nothing quotes cannot be in a word: the grammar has gone astray."""
-_JOINED: Final = re.compile(r"(?<![ \t])\\\n")
-"""Two halves of a word joined across lines, which the grammar takes for two words."""
+_ASTRAY: Final = re.compile(r"(?<![ \t])\\\n|(?:^|(?<=\s))\\[ \t\v\f]")
+"""A word joined across lines, or that begins with a quoted space: the grammar takes both for mere
+space between words."""
 _HARMLESS_TARGETS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 
 
@@ -127,7 +128,7 @@ def _read(text: str, depth: int) -> Line | None:
         source = text.encode()
     except UnicodeEncodeError:  # a lone surrogate, which no shell could be given
         return None
-    if len(source) > LONGEST_LINE or b"\0" in source or _JOINED.search(text):
+    if len(source) > LONGEST_LINE or b"\0" in source or _ASTRAY.search(text):
         return None
     root = tree_sitter.Parser(_LANGUAGE).parse(source).root_node
     if root.has_error:
@@ -146,6 +147,8 @@ def _read(text: str, depth: int) -> Line | None:
         pending.extend(reversed(node.named_children))
         if node.type not in _PLAIN_NODES or (node.type == "file_redirect" and _writes(node)):
             plain = False
+        if node.type == "command" and not _is_one_line(node, source):
+            return None
         if node.type in ("command", "declaration_command", "unset_command", "test_command"):
             words = _words(node)
             inner = _inner_text(words)
@@ -159,6 +162,19 @@ def _read(text: str, depth: int) -> Line | None:
             shells += (words, *within.shells)
             plain = plain and within.plain
     return Line(tuple(commands), plain, tuple(shells))
+
+
+def _is_one_line(command: tree_sitter.Node, source: bytes) -> bool:
+    """Whether nothing but space stands between the words, as the shell and the grammar see it."""
+    end = command.start_byte
+    for child in command.children:
+        if not _GAP.fullmatch(source, end, child.start_byte):
+            return False
+        end = child.end_byte
+    return True
+
+
+_GAP: Final = re.compile(rb"(?:[ \t]|\\\n)*")
 
 
 def _writes(redirect: tree_sitter.Node) -> bool:
