@@ -131,6 +131,17 @@ def test_answers_and_hand_outs_that_cross_agree(shift: int) -> None:
     assert given.count(Effect.ALLOW) <= (state is CallState.CANCELLED)
 
 
+def test_a_file_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    """Whoever comes first makes it; all of them work in it."""
+    path = str(tmp_path / "ledger.db")
+
+    def act(place: int) -> bool:
+        with closing(SQLiteStore(path)) as store:
+            return store.swap(("call", None, str(place % 4)), None, {"state": "asked"})
+
+    assert sorted(at_once(act)) == [False] * (THREADS - 4) + [True] * 4
+
+
 PROGRAM = """
 import sys, json
 from tests.ledgers import *

@@ -93,7 +93,7 @@ class Grants:
         named = dict.fromkeys([*given, *map(Approval.from_json, answers)])
         originals: dict[Approval, Approval] = {}
         unused: list[str] = []
-        for approval in [*named, *self._about(candidates)]:
+        for approval in [*named, *self._near(call, candidates)]:
             near = [one for one in candidates if approval.elsewhere(call, one, scope) is None]
             if near or approval in named:
                 shown = self._shown(approval, call, near)
@@ -103,10 +103,12 @@ class Grants:
                     unused.append(f"an approval was not used: {shown}")
         return Usable(originals=originals, unused=tuple(dict.fromkeys(unused)))
 
-    def _about(self, tools: Sequence[Tool]) -> Iterator[Approval]:
+    def _near(self, call: ToolCall, tools: Sequence[Tool]) -> Iterator[Approval]:
+        """The grants that may be for this call; the others are not even read."""
         wanted = {(str(tool.provider), tool.own_name) for tool in tools}
+        chats = {call.chat, *call.ancestors}
         for _, record in self._store.items("grant"):
-            if (record["provider"], record["own_name"]) in wanted:
+            if (record["provider"], record["own_name"]) in wanted and record.get("chat") in chats:
                 yield Approval.from_json(record)
 
     def _shown(self, approval: Approval, call: ToolCall, near: Sequence[Tool]) -> Approval | str:
