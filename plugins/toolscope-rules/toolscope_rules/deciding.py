@@ -73,6 +73,9 @@ class Decider:
         self._kept: WeakKeyDictionary[Toolset, dict[int, Mapping[Tool, Verdict]]] = (
             WeakKeyDictionary()
         )
+        self._plans: WeakKeyDictionary[Tool, dict[int, Mapping[Effect, tuple[Rule, ...]]]] = (
+            WeakKeyDictionary()
+        )
         self._withholding = self._sparing = 0
         for place, rule in enumerate(policy.rules):
             if rule.effect is not Effect.DENY:
@@ -124,40 +127,48 @@ class Decider:
 
     def on_call(self, arguments: Mapping[str, Any], tool: Tool, scope: Scope) -> Verdict | None:
         """The deny or ask on one call; None where the policy has no objection."""
-        about = self._rules_about(tool) & self._scopes.rules(scope)
-        denies: list[tuple[Rule, bool]] = []
-        asks: list[tuple[Rule, bool]] = []
-        allowed = conditional = False
-        for rule in self._of(about):
-            if rule.effect is Effect.ALLOW and (allowed or denies or asks):
-                continue
-            outcome = _outcome(rule, arguments, tool, scope)
-            conditional = conditional or rule.when is not None
-            if not outcome.applies:
-                continue
-            if rule.effect is Effect.ALLOW:
-                allowed = True
-            else:
-                found = denies if rule.effect is Effect.DENY else asks
-                found.append((rule, outcome.truth is None))
-        if denies or asks:
-            return self._verdict(denies or asks)
-        if allowed or self.policy.default is Effect.ALLOW:
+        by_effect = self._about_both(tool, scope)
+        for rules in (by_effect[Effect.DENY], by_effect[Effect.ASK]):
+            found = []
+            for rule in rules:
+                truth = _truth(rule, arguments, tool, scope)
+                if truth is not False:
+                    found.append((rule, truth is None))
+            if found:
+                return self._verdict(found)
+        allows = by_effect[Effect.ALLOW]
+        if self.policy.default is Effect.ALLOW or any(
+            _truth(rule, arguments, tool, scope) for rule in allows
+        ):
             return None
         if self.policy.default is Effect.ASK:
             return self._asked_by_default
-        return self._not_allowed_with_these if conditional else self._not_allowed
+        return self._not_allowed_with_these if allows else self._not_allowed
 
     def outcomes(self, arguments: Mapping[str, Any], tool: Tool, scope: Scope) -> Iterator[Outcome]:
         """What every rule about this tool and scope comes to on the arguments, in file order."""
         for rule in self._of(self._rules_about(tool) & self._scopes.rules(scope)):
-            yield _outcome(rule, arguments, tool, scope)
+            yield Outcome(rule=rule, truth=_truth(rule, arguments, tool, scope))
 
     def is_about(self, rule: Rule, tool: Tool, scope: Scope | None = None) -> bool:
         """Whether the rule's selectors select this tool, and the scope where one is given."""
         bit = 1 << self.policy.rules.index(rule)
         about = self._rules_about(tool)
         return bool(bit & (about if scope is None else about & self._scopes.rules(scope)))
+
+    def _about_both(self, tool: Tool, scope: Scope) -> Mapping[Effect, tuple[Rule, ...]]:
+        """The rules about this tool and scope, by effect. Kept while the tool is there."""
+        in_scope = self._scopes.rules(scope)
+        kept = self._plans.get(tool)
+        if kept is None:
+            kept = self._plans[tool] = {}
+        plan = kept.get(in_scope)
+        if plan is None:
+            rules = tuple(self._of(self._rules_about(tool) & in_scope))
+            plan = {effect: tuple(r for r in rules if r.effect is effect) for effect in Effect}
+            if len(kept) < _MOST_KEPT:
+                kept[in_scope] = plan
+        return plan
 
     def _rules_about(self, tool: Tool) -> int:
         about = self._about.get(tool)
@@ -186,11 +197,11 @@ class Decider:
 _MOST_KEPT: Final = 1024
 
 
-def _outcome(rule: Rule, arguments: Mapping[str, Any], tool: Tool, scope: Scope) -> Outcome:
+def _truth(rule: Rule, arguments: Mapping[str, Any], tool: Tool, scope: Scope) -> Truth:
+    """Whether the rule's condition holds; a rule without one always counts."""
     if rule.when is None:
-        return Outcome(rule=rule, truth=True)
-    truth = rule.when.holds(arguments, scope, tool, generous=rule.generous)
-    return Outcome(rule=rule, truth=truth)
+        return True
+    return rule.when.holds(arguments, scope, tool, generous=rule.generous)
 
 
 def _combined(policy: Policy, found: list[tuple[Rule, bool]], *, withheld: bool) -> Verdict:

@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import cel
-
 from toolscope.model import Scope, Tool
 
 __all__ = ["Expression", "NotComputable"]
@@ -61,6 +59,8 @@ class Expression:
                 f"an expression of {len(text)} characters; allowed are {LONGEST}: write several "
                 "rules"
             )
+        import cel  # it imports its whole command line, so only policies that need it pay
+
         try:
             self._program = cel.compile(text)
         except ValueError as error:

@@ -122,8 +122,6 @@ def _exceptions(rules: Sequence[Rule], *, generous: bool) -> Iterator[tuple[Sele
 # Which rules are about a scope
 # --------------------------------------------------------------------------------------------
 
-_TOOL_ORIGIN: Final = "tool"
-
 
 class Scopes:
     """The scope selectors of all rules, compiled: bit *i* stands for rule *i*."""
@@ -131,6 +129,7 @@ class Scopes:
     def __init__(self, policy: Policy) -> None:
         self._absent_origin = policy.absent_origin
         self._always = 0
+        self._kept: dict[Scope, int] = {}
         self._tests: list[tuple[int, _ScopeTest]] = []
         for place, rule in enumerate(policy.rules):
             test = _ScopeTest(rule)
@@ -140,12 +139,22 @@ class Scopes:
                 self._tests.append((1 << place, test))
 
     def rules(self, scope: Scope) -> int:
-        """The rules that are about this scope, as bits."""
-        found = self._always
-        for bit, test in self._tests:
-            if test.meets(scope, self._absent_origin):
-                found |= bit
+        """The rules that are about this scope, as bits. Kept for as many scopes as an engine."""
+        if not self._tests:
+            return self._always
+        found = self._kept.get(scope)
+        if found is None:
+            found = self._always
+            for bit, test in self._tests:
+                if test.meets(scope, self._absent_origin):
+                    found |= bit
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[scope] = found
         return found
+
+
+_MOST_KEPT: Final = 256
 
 
 class _ScopeTest:
