@@ -225,6 +225,40 @@ async def test_a_mark_is_found_through_mounts_and_transforms(how: str) -> None:
     assert ran == ["wipe"]
 
 
+async def test_an_attached_server_tells_others_of_its_marks() -> None:
+    """A mark is on a function, and a function is not sent: the list says it in ``_meta``."""
+    backend, ran = marked()
+    attach(backend, PolicyEngine())
+    front = create_proxy(backend)
+    attach(front, PolicyEngine())
+    async with connect(backend) as client:
+        (tool,) = (await client.list_tools()).tools
+        assert (tool.meta or {})[AVAILABILITY_KEY] == "userChats"
+    async with connect(front, origin="tool") as client:
+        assert await names(client) == ()
+        await fails(client, "wipe")
+    async with connect(front) as client:
+        assert not (await client.call_tool("wipe")).is_error
+    assert ran == ["wipe"]
+
+
+async def test_of_a_mark_and_metadata_the_narrower_is_told() -> None:
+    """Two declarations that disagree: what others are told is what counts here."""
+    server: FastMCP[Any] = FastMCP("desk")
+
+    @server.tool(meta={AVAILABILITY_KEY: "session", "kept": 1})
+    @available_in("userChats")
+    def wipe() -> str:
+        return "wiped"
+
+    attach(server, PolicyEngine())
+    async with connect(server) as client:
+        (tool,) = (await client.list_tools()).tools
+        assert (tool.meta or {})[AVAILABILITY_KEY] == "userChats"
+        assert (tool.meta or {})["kept"] == 1
+        assert await names(client, claim="tool") == ()
+
+
 async def test_a_front_proxy_protects_a_backend_that_knows_nothing_of_toolscope() -> None:
     """A proxied tool keeps its ``_meta``, so the outermost server can judge it."""
     backend, ran = desk()
@@ -543,6 +577,25 @@ async def test_a_person_is_asked_by_elicitation(era: str, allow: bool) -> None:
     assert bool(result.is_error) is not allow
     if not allow:
         assert (result.meta or {})["dev.toolscope/code"] == "approval_refused"
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+@pytest.mark.parametrize("era", ["legacy", "auto"])
+async def test_a_person_is_asked_over_http(era: str, stateless: bool) -> None:
+    """The question finds its way back. Without a session the server cannot send one: it fails."""
+    server, ran = desk()
+    attach(server, PolicyEngine([Asks()]))
+    person = Person(True)
+    async with (
+        served(server.http_app(stateless_http=stateless)) as url,
+        Client(url, mode=era, elicitation_callback=person) as client,
+    ):
+        result = await client.call_tool("read_doc")
+    asked = era == "auto" or not stateless
+    assert len(person.questions) == int(asked)
+    assert ran == (["read_doc 1"] if asked else [])
+    if not asked:
+        assert (result.meta or {})["dev.toolscope/code"] == "approval_unavailable"
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -196,6 +196,8 @@ async def test_the_decorator_is_read_under_the_servers_own() -> None:
     async with client_of(server, origin="tool") as client:
         assert await names(client) == ()
         await fails(client, "wipe")
+    async with scoped(server, scope=Scope(origin="tool")) as worker:
+        assert await names(worker) == ()  # the server's list tells a host of the mark
     async with client_of(server) as client:
         assert not (await client.call_tool("wipe")).is_error
 

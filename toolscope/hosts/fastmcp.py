@@ -218,10 +218,8 @@ class ToolscopeMiddleware(Middleware):
             toolset = toolset.renewed([await _translated(tool) for tool in asked])
             self._listed = (seen, toolset)
         listing = self.point.filter_tools(toolset, scope)
-        if len(listing) == len(toolset):
-            return tools
-        shown = {tool.name for tool in listing}
-        return [tool for tool in tools if tool.name in shown]
+        shown = {tool.name: tool.availability for tool in listing}
+        return [_published(tool, shown[tool.name]) for tool in tools if tool.name in shown]
 
     async def _decided(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams]
@@ -295,6 +293,16 @@ async def _translated(tool: HostTool) -> Tool:
         meta=tool.meta,
         source=tool,
     )
+
+
+def _published(tool: HostTool, availability: Availability | str) -> HostTool:
+    """The tool with its availability in its ``_meta``: a mark on its function stays in here."""
+    if (
+        availability == Availability.SESSION
+        or (tool.meta or {}).get(AVAILABILITY_KEY) == availability
+    ):
+        return tool
+    return tool.model_copy(update={"meta": {**(tool.meta or {}), AVAILABILITY_KEY: availability}})
 
 
 async def _availability(tool: HostTool | None) -> Availability | str:

@@ -32,7 +32,7 @@ from toolscope.hosts._mcp_requests import (
     same_objects,
 )
 from toolscope.hosts._point import Policy, failed_decision
-from toolscope.model import Scope, Tool, ToolCall, Toolset, thaw
+from toolscope.model import Availability, Scope, Tool, ToolCall, Toolset, thaw
 from toolscope.scopes import inside
 from toolscope.verdicts import Decision, Effect
 
@@ -213,6 +213,16 @@ def _translated(tool: FunctionTool | mcp_types.Tool, listed: Mapping[str, Any] |
     )
 
 
+def _published(tool: mcp_types.Tool, availability: Availability | str) -> mcp_types.Tool:
+    """The tool with its availability in its ``_meta``: a mark on its function stays in here."""
+    if (
+        availability == Availability.SESSION
+        or (tool.meta or {}).get(AVAILABILITY_KEY) == availability
+    ):
+        return tool
+    return tool.model_copy(update={"meta": {**(tool.meta or {}), AVAILABILITY_KEY: availability}})
+
+
 def _result(result: Any) -> ListToolsResult:
     """A handler may answer with the wire's dict."""
     if isinstance(result, ListToolsResult):
@@ -240,7 +250,7 @@ class _ListTools:
             toolset = self._tools.page(params and params.cursor, result.tools)
             listing = self._point.filter_tools(toolset, scope)
             places = toolset.positions
-            shown = [result.tools[places[tool]] for tool in listing]
+            shown = [_published(result.tools[places[tool]], tool.availability) for tool in listing]
         except Exception:  # noqa: BLE001  (the edge to the host: an error of ours shows nothing)
             _log.exception("toolscope failed to filter a tool list; it is sent empty")
             shown = []
