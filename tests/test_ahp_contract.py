@@ -160,12 +160,15 @@ class Run:
         self.begin(chat)
 
     def do_origin(self, chat: str, kind: str) -> None:
-        if kind == "tool" and chat not in self.spawned:
-            return  # a host may narrow an origin; verify rightly reports that it changed
-        changes = {"origin": {"kind": kind}}
-        if chat in SPAWNED:
-            action = {"type": "session/chatUpdated", "chat": chat, "changes": changes}
-            assert self.session.dispatch(SESSION, action).refusal is not None
+        changes = {"origin": {"kind": kind, "chat": "ahp-chat:/elsewhere"}}
+        action = {"type": "session/chatUpdated", "chat": chat, "changes": changes}
+        step = self.session.dispatch(SESSION, action)
+        if ORIGINS[chat] is not None:
+            assert step.refusal is not None
+            return
+        self.sent.extend(step.sends)
+        if step.sends and kind == "tool":
+            self.spawned.add(chat)
 
     def do_settle(self, chat: str, id_: str) -> None:
         call = ToolCall(id="none", name="made_up")

@@ -508,6 +508,42 @@ def test_what_changes_while_a_call_is_decided(what: str) -> None:
     run_async(main)
 
 
+def test_a_call_whose_decision_is_cancelled_may_come_again() -> None:
+    """Nothing was announced, so its id is free."""
+
+    async def main() -> None:
+        released = anyio.Event()
+        session = hosted(Slow(released))
+        call = ToolCall(id="c1", name="look")
+        with anyio.move_on_after(0.01) as scope:
+            await session.on_tool_call_async(MAIN, TURN, call)
+        assert scope.cancelled_caught
+        released.set()
+        step = await session.on_tool_call_async(MAIN, TURN, call)
+        assert types(step) == ["toolCallStart"]
+
+    run_async(main)
+
+
+def test_a_waiting_call_whose_new_decision_is_cancelled_still_waits() -> None:
+    """It was announced before, so its id is not free."""
+
+    async def main() -> None:
+        slow = Slow()
+        session = hosted(Asking(), slow)
+        call = ToolCall(id="c1", name="look", arguments={"ask": 1})
+        await session.on_tool_call_async(MAIN, TURN, call)
+        slow.released = anyio.Event()
+        with anyio.move_on_after(0.01):
+            await session.on_tool_call_async(MAIN, TURN, call)
+        assert status(session) == "pending-confirmation"
+        slow.released.set()
+        step = await session.on_tool_call_async(MAIN, TURN, call)
+        assert (step.decision.effect, step.sends) == (Effect.ASK, ())
+
+    run_async(main)
+
+
 def test_a_call_ends_while_its_edit_is_decided() -> None:
     """The approval comes too late."""
 
@@ -825,6 +861,15 @@ def updated(uri: str, **changes: Any) -> Json:
     return {"type": "session/chatUpdated", "chat": uri, "changes": changes}
 
 
+@pytest.mark.parametrize("kind", ["fork", "tool", None])
+def test_a_users_chat_stays_one(kind: str | None) -> None:
+    """How a chat came to exist does not change in the other direction either."""
+    session = hosted()
+    step = session.dispatch(SESSION, added(MAIN, kind))
+    assert step.refusal == "the origin of this chat is 'user' and stays so"
+    assert len(session.refused) == 1
+
+
 @pytest.mark.parametrize(
     "action",
     [
@@ -848,16 +893,13 @@ def test_a_workers_origin_stays(action: Json) -> None:
 
 
 def test_other_changes_of_a_chat() -> None:
-    """A title may change, an origin may be said again, and become narrower."""
+    """A title may change, and an origin may be said again, or for the first time."""
     session = hosted()
     again = {"kind": "tool", "chat": MAIN, "toolCallId": "spawn"}
     assert session.dispatch(SESSION, updated(WORK, title="W", origin=again)).refusal is None
     assert session.dispatch(SESSION, updated(WORK, origin=None)).refusal is None  # is absent
     assert session.chat_to_json(WORK)["title"] == "W"
-    assert session.dispatch(SESSION, added(MAIN, "fork")).refusal is None
-    assert session.chats[MAIN].origin == "user"
-    assert session.dispatch(SESSION, added(MAIN, "tool")).refusal is None
-    assert [tool.name for tool in session.tools(MAIN)] == ["shell", "look"]
+    assert session.dispatch(SESSION, added(MAIN, "user")).refusal is None
     assert session.dispatch(SESSION, added("ahp-chat:/new", None)).refusal is None
     assert session.dispatch(SESSION, added("ahp-chat:/new", "user")).refusal is None
     assert session.chats["ahp-chat:/new"].origin == "user"

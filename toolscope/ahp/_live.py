@@ -206,10 +206,9 @@ class LiveSession:
         self._pin(view.resource, view.origin)
 
     def _pin(self, uri: str, origin: wire.ChatOrigin | None) -> None:
-        """The first origin stays, unless a later one is narrower."""
-        pinned = self.pinned.get(uri)
-        if pinned is None or (origin and Origin.counted(origin.kind) is Origin.TOOL):
-            self.pinned[uri] = origin or pinned
+        """The first origin that is known stays: the chat came to exist in one way."""
+        if self.pinned.get(uri) is None:
+            self.pinned[uri] = origin
 
     def to_json(self) -> dict[str, Any]:
         """The ``SessionState``, with what else its document held."""

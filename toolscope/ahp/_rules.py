@@ -6,7 +6,6 @@ from typing import Any, Final
 from toolscope.ahp import wire
 from toolscope.ahp._following import TURN_ENDS, client_of, follow_call
 from toolscope.ahp._live import LiveChat, LiveSession
-from toolscope.model import Origin
 from toolscope.verdicts import Decision, Effect
 
 __all__ = ["chat_refusal", "origin_refusal", "plain_result", "session_refusal"]
@@ -102,22 +101,22 @@ def session_refusal(
         return "execution requests follow from the calls"
     if action.type == "session/chatUpdated" and action.chat not in live.chats:
         return "there is no such chat"
-    origin = None
+    return origin_refusal(live, action)
+
+
+def origin_refusal(live: LiveSession, action: wire.Action) -> str | None:
+    """Why a chat cannot get the origin that an action gives it: the first one is pinned."""
     if action.type == "session/chatAdded" and isinstance(action.chat, wire.ChatState):
-        return origin_refusal(live, action.chat.resource, action.chat.origin)
-    if action.changes is not None and "origin" in json["changes"]:
-        return origin_refusal(live, action.changes.resource, action.changes.origin)
-    return origin
-
-
-def origin_refusal(live: LiveSession, uri: str, origin: wire.ChatOrigin | None) -> str | None:
-    """Why a chat cannot have this origin: the one that it was first seen with is pinned."""
-    pinned = live.pinned.get(uri)
-    if pinned is None or Origin.counted(pinned.kind) is not Origin.TOOL:
+        chat = action.chat
+    elif action.changes is not None and action.changes.origin is not None:
+        chat = action.changes
+    else:
         return None
-    same = origin is not None and (origin.kind, origin.chat, origin.tool_call_id) == (
-        pinned.kind,
-        pinned.chat,
-        pinned.tool_call_id,
-    )
-    return None if same else f"the origin of this chat is '{pinned.kind}' and stays so"
+    pinned = live.pinned.get(chat.resource)
+    if pinned is None or _essence(chat.origin) == _essence(pinned):
+        return None
+    return f"the origin of this chat is '{pinned.kind}' and stays so"
+
+
+def _essence(origin: wire.ChatOrigin | None) -> tuple[str | None, ...]:
+    return () if origin is None else (origin.kind, origin.chat, origin.tool_call_id)

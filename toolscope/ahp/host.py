@@ -5,58 +5,28 @@ A host hands every action that it or a client wants to dispatch to `HostSession.
 comes of it, and sends exactly what it is given, in order. What is given has been followed already.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
 from toolscope.ahp import wire
 from toolscope.ahp._chats import Chat
-from toolscope.ahp._following import TERMINAL, TURN_ENDS, Change, client_of
+from toolscope.ahp._flow import Ended, Flow, Send, Step
+from toolscope.ahp._following import TERMINAL, client_of
 from toolscope.ahp._live import LiveChat, LiveSession
-from toolscope.ahp._rules import chat_refusal, plain_result, session_refusal
-from toolscope.ahp.calls import denied_actions, ready_action, settling_actions, start_action
-from toolscope.calls import CallLedger, CallState, answer_to
+from toolscope.ahp._rules import chat_refusal, origin_refusal, plain_result, session_refusal
+from toolscope.ahp.calls import denied_actions, ready_action, start_action
+from toolscope.calls import CallLedger, answer_to
 from toolscope.engine import PolicyEngine
 from toolscope.errors import Fault, WireError
 from toolscope.listings import Listing
 from toolscope.model import InvalidArguments, Provider, ToolCall, Toolset
-from toolscope.verdicts import Decision, Effect, Failure, Unlisted, decide_settled, decide_unlisted
+from toolscope.verdicts import Decision, Effect, decide_settled
 
 __all__ = ["CallStep", "Ended", "HostSession", "Send", "Step"]
 
 _EMPTY: dict[str, Any] = {"activeClients": [], "chats": []}
-
-
-@attrs.frozen(kw_only=True)
-class Send:
-    """One action to send to all subscribers of a channel; ``client`` dispatched it, if any did."""
-
-    channel: str
-    action: dict[str, Any]
-    client: str | None = None
-
-
-@attrs.frozen(kw_only=True)
-class Ended:
-    """A call that was under way and ended here: ``failure.message`` goes to the model."""
-
-    chat: str
-    call_id: str
-    failure: Failure
-
-
-@attrs.frozen(kw_only=True)
-class Step:
-    """What to do about an action that somebody wants to dispatch.
-
-    ``refusal`` is the ``rejectionReason`` where it must not be: it goes to who dispatched it.
-    Whether or not there is one, ``sends`` is to be sent, in order.
-    """
-
-    refusal: str | None = None
-    sends: tuple[Send, ...] = ()
-    ended: tuple[Ended, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -111,6 +81,7 @@ class HostSession:
         self.uri = uri
         self.ledger = policy if isinstance(policy, CallLedger) else CallLedger(policy)
         self._live = LiveSession.read(state)
+        self._flow = Flow(uri, self.ledger, self._live)
         self._refused: list[Fault] = []
         if client is not None:
             first = wire.read_client(client)
@@ -163,9 +134,7 @@ class HostSession:
         Raises:
             WireError: There is no such chat.
         """
-        found = self._live.scopes[chat]
-        prefer = turn_sender or self._live.sender(chat)
-        return self.ledger.filter_tools(self.toolset, found.scope, prefer)
+        return self._flow.tools(chat, turn_sender)
 
     def on_tool_call(self, chat: str, turn: str, call: ToolCall) -> CallStep:
         """The decision on a produced call, before it is announced, and what to send.
@@ -195,11 +164,16 @@ class HostSession:
         if call_id in chat.used_ids and known is None:
             return _settled(call, found, "a call with this id is in the chat already")
         chat.used_ids.add(call_id)
-        decision = yield _Question(call=call, chat=found)
+        try:
+            decision = yield _Question(call=call, chat=found)
+        except BaseException:  # it was not decided, so it may be submitted again
+            if known is None:
+                chat.used_ids.discard(call_id)
+            raise
         if self._live.chats.get(uri) is not chat or chat.followed.turn != turn:
             self.ledger.cancelled(uri, call_id)
             return _settled(call, found, "its turn ended before it was decided")
-        decision = self._withdrawn(chat, decision) or decision
+        decision = self._flow.withdrawn(chat, decision) or decision
         if known is None:
             return CallStep(decision=decision, sends=self._announced(chat, turn, call_id, decision))
         if known.effect is not Effect.ASK:
@@ -217,7 +191,7 @@ class HostSession:
             if decision.effect is Effect.ASK:
                 ready = ready_action(decision, turn=turn, call_id=call_id, confirmed=None)
                 actions.append(ready)
-        return self._follow_all(chat, actions)
+        return self._flow.follow_all(chat, actions)
 
     def _answered_ask(self, chat: LiveChat, call_id: str, decision: Decision) -> tuple[Send, ...]:
         """The host submits a call again that waits: with an answer it goes on, or it ends."""
@@ -226,7 +200,7 @@ class HostSession:
             return ()
         chat.decisions[call_id] = decision
         if decision.failure is not None:
-            return self._settled_now(chat, call_id, decision.failure)
+            return self._flow.settle(chat, call_id, decision.failure)
         if decision.effect is Effect.ASK:
             return ()
         confirmed = {
@@ -236,7 +210,7 @@ class HostSession:
             "approved": True,
             "confirmed": "user-action",
         }
-        return self._follow_all(chat, [confirmed])
+        return self._flow.follow_all(chat, [confirmed])
 
     def ready(self, chat: str, call_id: str, display_name: str | None = None) -> Step:
         """The Ready of an allowed call, whose arguments are complete: from here on it runs.
@@ -264,7 +238,7 @@ class HostSession:
         if decision.failure is None:
             raise ValueError(f"the decision is '{decision.effect}'; only a denied call is settled")
         live = self._live.chats.get(chat)
-        sends = self._settled_now(live, call_id, decision.failure) if live is not None else ()
+        sends = self._flow.settle(live, call_id, decision.failure) if live is not None else ()
         ended = (Ended(chat=chat, call_id=call_id, failure=decision.failure),) if sends else ()
         return Step(sends=sends, ended=ended)
 
@@ -295,7 +269,11 @@ class HostSession:
             return Step(refusal=str(error))
         json = wire.write(view)
         if channel == self.uri:
-            return self._session_action(view, json, client)
+            if refusal := session_refusal(self._live, view, json, client):
+                if origin_refusal(self._live, view):
+                    self._refused.append(Fault(path=f"$.{view.type}", problem=refusal))
+                return Step(refusal=refusal)
+            return self._flow.session_action(view, json, client)
         chat = self._live.chats.get(channel)
         if chat is None:
             return Step(refusal="there is no such chat")
@@ -306,7 +284,7 @@ class HostSession:
             json = plain_result(json)
         if view.type == "chat/toolCallConfirmed":
             return (yield from self._confirmed(chat, view, json, client, decision))
-        return Step(sends=self._follow(chat, view, json, client))
+        return Step(sends=self._flow.follow(chat, view, json, client))
 
     def _confirmed(
         self,
@@ -324,9 +302,9 @@ class HostSession:
                 reason = json.get("reasonMessage")
                 said = reason if isinstance(reason, str) else None
                 self.ledger.answer(answer_to(decision, allow=False, by=client, reason=said))
-            return Step(sends=self._follow(chat, view, json, client))
+            return Step(sends=self._flow.follow(chat, view, json, client))
         if decision is not None and not asked and edited is None:
-            return Step(sends=self._follow(chat, view, json, client))
+            return Step(sends=self._flow.follow(chat, view, json, client))
         before = self._call_of(chat, call_id, decision)
         call = before if edited is None else attrs.evolve(before, arguments=edited)
         asked = asked and not isinstance(call.arguments, InvalidArguments)
@@ -339,18 +317,18 @@ class HostSession:
         state = chat.followed.call(call_id)
         if view.turn_id != chat.followed.turn or not state or state["status"] in TERMINAL:
             return Step(refusal="the call ended meanwhile")
-        again = self._withdrawn(chat, again) or again
+        again = self._flow.withdrawn(chat, again) or again
         chat.decisions[call_id] = again
         if again.failure is not None:
-            sends = self._settled_now(chat, call_id, again.failure)
+            sends = self._flow.settle(chat, call_id, again.failure)
             ended = Ended(chat=chat.uri, call_id=call_id, failure=again.failure)
             return Step(refusal=again.failure.message, sends=sends, ended=(ended,))
         if again.effect is Effect.ASK:
             turn = view.turn_id or ""
             ready = ready_action(again, turn=turn, call_id=call_id, confirmed=None)
             refusal = "this form of the call needs an answer of its own"
-            return Step(refusal=refusal, sends=self._follow_all(chat, [ready]))
-        return Step(sends=self._follow(chat, view, json, client))
+            return Step(refusal=refusal, sends=self._flow.follow_all(chat, [ready]))
+        return Step(sends=self._flow.follow(chat, view, json, client))
 
     def _call_of(self, chat: LiveChat, call_id: str, decision: Decision | None) -> ToolCall:
         """The call as it was decided, else as it stands in the chat; about the tool it is about."""
@@ -366,158 +344,6 @@ class HostSession:
             chat=chat.uri,
             ancestors=self._live.scopes[chat.uri].ancestors,
         )
-
-    # ----------------------------------------------------------------------------------------
-    # The session's channel
-    # ----------------------------------------------------------------------------------------
-
-    def _session_action(self, view: wire.Action, json: dict[str, Any], client: str | None) -> Step:
-        if refusal := session_refusal(self._live, view, json, client):
-            if "origin" in refusal:
-                self._refused.append(Fault(path=f"$.{view.type}", problem=refusal))
-            return Step(refusal=refusal)
-        sends = [Send(channel=self.uri, action=json, client=client)]
-        ended: list[Ended] = []
-        left = view.client_id if view.type == "session/activeClientRemoved" else None
-        gone = self._live.chats.get(view.chat) if view.type == "session/chatRemoved" else None  # type: ignore[arg-type]
-        self._live.apply(view, json)
-        if gone is not None:
-            sends.extend(self._without_requests(gone.uri))
-        if left is not None:
-            self._leave(left, sends, ended)
-        self._withdraw(sends, ended)
-        return Step(sends=tuple(sends), ended=tuple(ended))
-
-    def _without_requests(self, chat: str) -> Iterable[Send]:
-        for id_, request in list(self._live.requests.items()):
-            if request["chat"] == chat:
-                yield self._request_removed(id_)
-
-    def _leave(self, client: str, sends: list[Send], ended: list[Ended]) -> None:
-        """Fails the open calls of a client that left; a result that is there stays."""
-        for chat, call in list(self._live.calls_of(client)):
-            if (
-                call.get("status") in TERMINAL
-                or call.get("status") == "pending-result-confirmation"
-            ):
-                continue
-            name = str(call.get("toolName"))
-            message = f"The client {client!r} left before it completed {name!r}."
-            tool = self.tools(chat.uri).resolve(name)
-            if tool is not None and tool.provider != Provider.client(client):
-                message += f" Another provider offers {name!r}: call it again to use that one."
-            failure = Failure(code="client_left", message=message, final=False)
-            self._end(chat, str(call.get("toolCallId")), failure, sends, ended)
-
-    def _withdraw(self, sends: list[Send], ended: list[Ended]) -> None:
-        """Ends the calls that have not begun to run and whose tool is not listed any more."""
-        for chat in self._live.chats.values():
-            for call in list(chat.followed.calls()):
-                call_id = str(call.get("toolCallId"))
-                decision = chat.decisions.get(call_id)
-                waits = call.get("status") in ("streaming", "pending-confirmation")
-                if decision is None or not waits:
-                    continue
-                withdrawn = self._withdrawn(chat, decision)
-                if withdrawn is not None and withdrawn.failure is not None:
-                    chat.decisions[call_id] = withdrawn
-                    self._end(chat, call_id, withdrawn.failure, sends, ended)
-
-    def _withdrawn(self, chat: LiveChat, decision: Decision) -> Decision | None:
-        """The denial of a permitted call whose tool is not listed any more."""
-        if decision.provider is None:
-            return None
-        found = self.tools(chat.uri).lookup(decision.call.name, decision.provider)
-        if not isinstance(found, Unlisted):
-            return None
-        return decide_unlisted(decision.call, found, self._live.scopes[chat.uri].scope)
-
-    def _end(
-        self,
-        chat: LiveChat,
-        call_id: str,
-        failure: Failure,
-        sends: list[Send],
-        ended: list[Ended],
-    ) -> None:
-        sends.extend(self._settled_now(chat, call_id, failure))
-        ended.append(Ended(chat=chat.uri, call_id=call_id, failure=failure))
-
-    # ----------------------------------------------------------------------------------------
-    # Following
-    # ----------------------------------------------------------------------------------------
-
-    def _settled_now(self, chat: LiveChat, call_id: str, failure: Failure) -> tuple[Send, ...]:
-        call, turn = chat.followed.call(call_id), chat.followed.turn
-        if call is None or turn is None:
-            return ()
-        actions = settling_actions(call, turn=turn, failure=failure)
-        # A call that is made ready only to fail is nothing that its client should execute.
-        return self._follow_all(chat, actions, requests=False)
-
-    def _follow_all(
-        self, chat: LiveChat, actions: Iterable[dict[str, Any]], *, requests: bool = True
-    ) -> tuple[Send, ...]:
-        return tuple(
-            send
-            for action in actions
-            for send in self._follow(chat, wire.read_action(action), action, None, requests)
-        )
-
-    def _follow(
-        self,
-        chat: LiveChat,
-        view: wire.Action,
-        json: dict[str, Any],
-        client: str | None,
-        requests: bool = True,
-    ) -> tuple[Send, ...]:
-        agents = chat.view
-        changes = chat.apply(view, json, client)
-        if chat.view is not agents:
-            self._live.changed()
-        sends = [Send(channel=chat.uri, action=json, client=client)]
-        for change in changes:
-            self._record(chat, *change)
-            sends.extend(self._mirrored(chat, change, requests))
-        if view.type in TURN_ENDS:
-            chat.decisions.clear()  # used ids stay used; what was decided is of no more use
-        return tuple(sends)
-
-    def _record(self, chat: LiveChat, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-        call_id, status = str(after.get("toolCallId")), after.get("status")
-        if before is None or status not in TERMINAL:
-            return
-        asked = self.ledger.state(chat.uri, call_id) is CallState.ASKED
-        if status == "completed" and not asked:
-            self.ledger.completed(chat.uri, call_id, failed=after.get("success") is not True)
-        else:
-            self.ledger.cancelled(chat.uri, call_id)
-
-    def _mirrored(self, chat: LiveChat, change: Change, requests: bool) -> Iterable[Send]:
-        """The session's list of executions that a client owes follows from the running calls."""
-        before, call = change
-        client, id_ = client_of(call), f"{chat.uri}#{call.get('toolCallId')}"
-        runs = call.get("status") == "running" and client is not None
-        if runs and requests and (before is None or before.get("status") != "running"):
-            request = {
-                "id": id_,
-                "kind": "toolClientExecution",
-                "chat": chat.uri,
-                "turnId": chat.followed.turn,
-                "clientId": client,
-                "toolCall": call,
-            }
-            self._live.requests[id_] = request
-            action = {"type": "session/inputNeededSet", "request": request}
-            yield Send(channel=self.uri, action=action)
-        elif not runs and id_ in self._live.requests:
-            yield self._request_removed(id_)
-
-    def _request_removed(self, id_: str) -> Send:
-        del self._live.requests[id_]
-        action = {"type": "session/inputNeededRemoved", "id": id_}
-        return Send(channel=self.uri, action=action)
 
     # ----------------------------------------------------------------------------------------
     # Asking
@@ -537,6 +363,8 @@ class HostSession:
         except StopIteration as stop:
             result: _T = stop.value
             return result
+        finally:
+            asking.close()
 
     async def _answered_async(self, asking: _Asking[_T]) -> _T:
         try:
@@ -553,6 +381,8 @@ class HostSession:
         except StopIteration as stop:
             result: _T = stop.value
             return result
+        finally:
+            asking.close()
 
 
 def _settled(call: ToolCall, chat: Chat, reason: str) -> CallStep:
