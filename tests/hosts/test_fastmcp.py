@@ -372,7 +372,9 @@ async def test_the_backend_tools_of_an_app_are_decided_by_their_address() -> Non
     assert ran == ["save"]
 
 
-async def test_the_first_of_two_mounts_speaks_for_a_shared_name() -> None:
+async def test_the_first_of_two_mounts_speaks_for_a_shared_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """FastMCP runs the first one's tool. Where that is withheld, the second's is not shown."""
     front: FastMCP[Any] = FastMCP("front")
     ran: list[str] = []
@@ -393,6 +395,8 @@ async def test_the_first_of_two_mounts_speaks_for_a_shared_name() -> None:
         assert await names(client) == ()
         await fails(client, "send")
     assert ran == ["first"]
+    (told,) = [one.getMessage() for one in caplog.records if one.name == "toolscope"]
+    assert told.startswith("two providers of this server offer a tool 'send'; the first one's is")
 
 
 async def test_an_injected_tool_is_judged_like_any_other() -> None:

@@ -145,6 +145,7 @@ class ToolscopeMiddleware(Middleware):
         self.point = ServerPoint(policy, scope, trust_declared_origin=trust_declared_origin)
         self._listed: tuple[list[_Seen], Toolset] = ([], Toolset())
         self._single: dict[str, tuple[_Seen, Toolset]] = {}
+        self._told: set[str] = set()
 
     async def on_list_tools(
         self,
@@ -209,6 +210,8 @@ class ToolscopeMiddleware(Middleware):
             by_name = {}
             for tool in tools:
                 other = by_name.get(tool.name)
+                if other is not None and tool.version == other.version:
+                    self._tell_of_shared(tool.name)
                 if other is None or version_sort_key(tool) > version_sort_key(other):
                     by_name[tool.name] = tool
         asked = list(by_name.values())
@@ -220,6 +223,16 @@ class ToolscopeMiddleware(Middleware):
         listing = self.point.filter_tools(toolset, scope)
         shown = {tool.name: tool.availability for tool in listing}
         return [_published(tool, shown[tool.name]) for tool in tools if tool.name in shown]
+
+    def _tell_of_shared(self, name: str) -> None:
+        """Says once that two providers share a name, which the host settles in silence."""
+        if name not in self._told and len(self._told) < _TOLD_KEPT:
+            self._told.add(name)
+            _log.warning(
+                "two providers of this server offer a tool %r; the first one's is listed and run, "
+                "so mount them with namespaces",
+                name,
+            )
 
     async def _decided(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams]
@@ -264,6 +277,7 @@ class ToolscopeMiddleware(Middleware):
 
 _NO_TOOLS: Final = Toolset()
 _SINGLE_KEPT: Final = 1_024
+_TOLD_KEPT: Final = 1_024
 _DEEPEST_MOUNT: Final = 20
 
 # --------------------------------------------------------------------------------------------
