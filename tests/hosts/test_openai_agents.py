@@ -1,6 +1,7 @@
 """The OpenAI Agents SDK beyond the matrix: every trap of the host that the adapter has to know."""
 
 import asyncio
+import contextvars
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from agents import (
     FunctionTool,
     RunConfig,
     RunContextWrapper,
+    RunHooks,
     Runner,
     RunState,
     ShellTool,
@@ -21,6 +23,7 @@ from agents import (
 from agents.exceptions import ModelBehaviorError
 from agents.run_config import ToolErrorFormatterArgs
 from agents.testing import ScriptedModel, assistant_message, function_call
+from agents.tool_context import ToolContext
 
 from tests.hosts.matrix import Call, ToolSpec
 from tests.hosts.openai_agents_column import (
@@ -208,6 +211,53 @@ async def test_arguments_that_are_no_json() -> None:
     assert [one.failed for one in results_of(result.new_items)] == [True, True, True, False, False]
 
 
+class Rewriting(RunHooks[Any]):
+    """Changes the arguments of a call just before it runs."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+        context.tool_call.arguments = self.text
+
+
+@pytest.mark.parametrize(("amount", "ran_with"), [(7, [7]), (500, []), (5000, [])])
+async def test_what_a_hook_makes_of_the_arguments_is_decided(
+    amount: int, ran_with: list[int]
+) -> None:
+    """Arguments that are changed after the decision run if no rule denies or asks about them."""
+    executed: list[int] = []
+    ledger = CallLedger(PolicyEngine([Seen()]))
+    agent = chatting(ledger, refund_calls(5), [refunds(executed)])
+    result = await ran(agent, hooks=Rewriting(f'{{"amount": {amount}}}'))
+    assert executed == ran_with
+    assert result.final_output == "done"
+    states = [record[1]["state"] for record in ledger.save()["records"] if record[0][0] == "call"]
+    assert states == (["completed"] if ran_with else ["failed"])
+
+
+async def test_equal_arguments_that_are_not_the_same() -> None:
+    """True equals 1 to Python; it is another value to a rule, and is decided as such."""
+    seen = Seen()
+    agent = chatting(PolicyEngine([seen]), refund_calls(1), [refunds([])])
+    await ran(agent, hooks=Rewriting('{"amount": true}'))
+    assert [type(arguments["amount"]) for _, arguments in seen.calls] == [int, bool]
+
+
+async def test_a_guarded_tool_outside_of_a_run() -> None:
+    """A tool that is invoked beside the host's runs was decided by nobody, and does not run."""
+    executed: list[int] = []
+    agent = chatting(PolicyEngine(), [], [refunds(executed)])
+    tool = agent.tools[0]
+    assert isinstance(tool, FunctionTool)
+    context = ToolContext(None, tool_name="refund", tool_call_id="c1", tool_arguments="{}")
+    said = await contextvars.Context().run(
+        asyncio.ensure_future, tool.on_invoke_tool(context, "{}")
+    )
+    assert "failed to decide" in said
+    assert executed == []
+
+
 async def test_reused_call_ids() -> None:
     """A vendor that counts call ids from 0 in every run gets every call decided anew."""
     executed: list[int] = []
@@ -336,7 +386,7 @@ async def test_a_run_inside_a_function() -> None:
         [function_tool(delegate)],
     )
     result = await ran(boss)
-    assert listed_by(model_of(worker))[0] == ("read", "refund")
+    assert listed_by(model_of(worker)) == (("read", "refund"),) * 2, "it waits for nobody"
     assert executed == []
     assert result.final_output == "done"
 

@@ -52,6 +52,11 @@ class Decided:
     """Whether the host asks a person before the call is submitted to the ledger."""
 
     @property
+    def is_handed_out(self) -> bool:
+        """Whether the ledger has handed the call out."""
+        return not self.provisional and self.decision.effect is Effect.ALLOW
+
+    @property
     def arguments(self) -> FrozenDict:
         """The arguments that were decided."""
         return self.decision.call.arguments
@@ -107,20 +112,26 @@ class Turn:
             chat=self.chat,
         )
         text = arguments if isinstance(arguments, str) else None
+        # By their texts: 1, True and 1.0 are equal, and are not the same arguments.
+        same = known is not None and repr(known.arguments) == repr(call.arguments)
         if (
             known is not None
+            and same
             and (provisional or not known.provisional)
             and not (approved and known.decision.effect is Effect.ASK)
-            # By their texts: 1, True and 1.0 are equal, and are not the same arguments.
-            and repr(known.arguments) == repr(call.arguments)
         ):
             known.text = text
             return known.decision
-        if self.scope is None:
+        scope = self.scope
+        if scope is None:
             decision = failed_decision(call, Scope())
+        elif known is not None and known.is_handed_out and not same:
+            # Something changed the arguments of an allowed call: nobody can be asked any more.
+            call, scope = attrs.evolve(call, id=None), attrs.evolve(scope, can_ask=False)
+            return await self.point.on_tool_call_async(call, self._toolset_of(tool, name), scope)
         else:
             tools = self._toolset_of(tool, name)
-            decision = await self._ask(call, tools, self.scope, approved, provisional)
+            decision = await self._ask(call, tools, scope, approved, provisional)
         self.decided[call_id] = Decided(decision, text, provisional)
         return decision
 
@@ -167,9 +178,7 @@ class Turn:
 
     def _handed_out(self, call_id: str) -> Decision | None:
         decided = self.decided.pop(call_id, None)
-        if decided is None or decided.provisional or decided.decision.effect is not Effect.ALLOW:
-            return None
-        return decided.decision
+        return decided.decision if decided is not None and decided.is_handed_out else None
 
     def close(self) -> None:
         """The turn is over: what was handed out and did not run here does not run any more."""
@@ -190,9 +199,8 @@ def _narrowest(declared: Scope, name: str, outer: Scope | None, as_tool: bool) -
     if declared.agent is None:
         declared = attrs.evolve(declared, agent=Agent(name=name))
     if outer is not None:
-        # The interruptions of an agent that runs as a tool are forwarded to its caller.
-        forwarded = attrs.evolve(declared, can_ask=declared.can_ask or as_tool)
-        return outer.child(forwarded if as_tool else attrs.evolve(declared, can_ask=False))
+        # Only the interruptions of an agent that runs as a tool are forwarded to its caller.
+        return outer.child(declared if as_tool else attrs.evolve(declared, can_ask=False))
     if as_tool:  # below an agent that is not protected
         return attrs.evolve(declared, origin=Origin.TOOL, ancestry=(UNKNOWN,))
     return declared
