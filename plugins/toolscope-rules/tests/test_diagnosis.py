@@ -75,6 +75,24 @@ def found(
             True,
             "the origin 'tol' is not known, so it selects no chat of today; did you mean 'tool'?",
         ),
+        (
+            {"effect": "deny", "when": {"n": {"at_least": 5, "at_most": 3}}},
+            {},
+            True,
+            "no arguments meet both [n at_least 5] and [n at_most 3], so the rule can never apply",
+        ),
+        (
+            {"effect": "deny", "when": {"n": {"equals": 5, "one_of": [1, 2]}}},
+            {},
+            True,
+            "no arguments meet both [n equals 5] and [n one_of",
+        ),
+        (
+            {"effect": "allow", "when": {"n": {"present": False, "equals": 1}}},
+            {"default": "ask"},
+            False,
+            "no arguments meet both [n present False] and [n equals 1]",
+        ),
         ({"effect": "allow"}, {}, False, "it allows what the default allows already"),
         (
             {"effect": "deny", "tools": ["delete"], "reach": "subtree"},
@@ -93,10 +111,12 @@ def test_one_finding(rule: dict[str, Any], top: dict[str, Any], widens: bool, te
 
 def test_what_is_sound_has_no_findings() -> None:
     """A policy whose every rule can apply."""
-    rules = [
+    rules: list[dict[str, Any]] = [
         {"effect": "allow", "tools": ["read_*", "tag:safe"]},
         {"effect": "deny", "tools": ["DELETE"], "origins": ["tool"], "reach": "subtree"},
         {"effect": "ask", "tools": ["mcp:db/*"]},
+        {"effect": "ask", "tools": ["read_*"], "when": {"n": {"at_least": 3, "at_most": 5}}},
+        {"effect": "ask", "tools": ["read_*"], "when": {"n": {"one_of": [1, 9], "at_most": 5}}},
     ]
     assert found(*rules, default="ask") == []
 

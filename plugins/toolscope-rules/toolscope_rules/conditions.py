@@ -39,6 +39,9 @@ class Leaf:
     path: tuple[str, ...] = ()
     matcher: Matcher | None = attrs.field(default=None, repr=False)
     present: bool | None = None
+    values: tuple[Any, ...] = ()
+    """The values that the test takes, where it names them all; of a bound, the bound."""
+    is_bound: bool = False
 
     def test(
         self,
@@ -86,6 +89,31 @@ class Condition:
         return all_of(
             leaf.test(arguments, scope, tool, generous=generous)[0] for leaf in self.leaves
         )
+
+    def contradiction(self) -> str | None:
+        """Two tests of one argument that no value meets both of; None where none was found.
+
+        Only what is evident is found: bounds that cross, values that another test refuses, and an
+        argument that must be absent and have a value.
+        """
+        by_path: dict[tuple[str, ...], list[Leaf]] = {}
+        for leaf in self.leaves:
+            if leaf.expression is None:
+                by_path.setdefault(leaf.path, []).append(leaf)
+        for leaves in by_path.values():
+            tests = [leaf for leaf in leaves if leaf.matcher is not None]
+            for leaf in leaves:
+                if leaf.present is False and tests:
+                    return f"[{leaf.text}] and [{tests[0].text}]"
+                for other in tests:
+                    if leaf.is_bound and not other.is_bound:
+                        continue
+                    if leaf.values and not any(
+                        other.matcher is None or other.matcher(value, True) is not False
+                        for value in leaf.values
+                    ):
+                        return f"[{leaf.text}] and [{other.text}]"
+        return None
 
 
 def read_condition(data: object, folder: str | None = None) -> Condition:
@@ -167,9 +195,12 @@ def _of_argument(argument: object, tests: object, folder: str | None) -> Iterato
             )
             raise ValueError(f"'{argument}': there is no matcher {name!r}; {cure}")
         try:
-            yield Leaf(text=text, path=path, matcher=make_matcher(name, wanted, folder))
+            matcher = make_matcher(name, wanted, folder)
         except ValueError as error:
             raise ValueError(f"'{argument}': {error}") from None
+        bound = name in ("at_least", "at_most")
+        values = tuple(wanted) if name == "one_of" else (wanted,) * (bound or name == "equals")
+        yield Leaf(text=text, path=path, matcher=matcher, values=values, is_bound=bound)
 
 
 def _path(argument: str) -> tuple[str, ...]:

@@ -120,6 +120,14 @@ def _without_effect(policy: Policy, rule: Rule) -> Iterator[Finding]:
             'remove it, or set default = "ask" or "deny"',
             False,
         )
+    if rule.when is not None and (both := rule.when.contradiction()):
+        yield _finding(
+            policy,
+            rule,
+            f"no arguments meet both {both}, so the rule can never apply",
+            "remove one of the two",
+            rule.generous,
+        )
     scoped = rule.origins or rule.agents or rule.attributes
     if rule.reach == "subtree" and not scoped:
         yield _finding(

@@ -146,6 +146,7 @@ class PatternIndex:
         self._suffixes: dict[str, int] = {}
         self._everything = 0
         self._loose = _Automaton(separator)
+        self._grams: set[tuple[str, ...]] | None = set()
         self._wild: list[tuple[tuple[Token, ...], int]] = []
         self._segmented: _Automaton | None = None
         for pattern, owner in entries:
@@ -163,6 +164,7 @@ class PatternIndex:
                     self._suffixes[tokens[1]] = self._suffixes.get(tokens[1], 0) | owner
                 else:
                     self._loose.add(tokens, owner)
+                    self._expect(tokens)
         self._prefix_lengths = sorted({len(prefix) for prefix in self._prefixes})
         self._suffix_lengths = sorted({-len(suffix) for suffix in self._suffixes}, reverse=True)
 
@@ -193,7 +195,19 @@ class PatternIndex:
             for length in self._suffix_lengths:
                 if (suffix := text[length:]) in suffixes:
                     found |= suffixes[suffix]
-        return found | self._loose.owners(text) if self._loose else found
+        if self._loose and not (
+            self._grams and self._grams.isdisjoint(zip(text, text[1:], text[2:], strict=False))
+        ):
+            found |= self._loose.owners(text)
+        return found
+
+    def _expect(self, tokens: tuple[Token, ...]) -> None:
+        """Notes three characters without which a text cannot match; most texts lack them all."""
+        longest = max((token for token in tokens if token not in _STARS), key=len)
+        if len(longest) < 3:
+            self._grams = None
+        elif self._grams is not None:
+            self._grams.add(tuple(longest[-3:]))
 
     def _by_segments(self) -> _Automaton:
         """All wildcards in one automaton, for texts of several segments; most have one."""
