@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 
 from tests.environments import ROOT, run
-from tests.ledgers import BANK, PAY, TOOLS, USER, answered, asked, call, code, effect, make_ledger
+from tests.ledgers import (
+    BANK,
+    PAY,
+    TOOLS,
+    USER,
+    answered,
+    asked,
+    call,
+    code,
+    effect,
+    make_ledger,
+    message,
+)
 from toolscope.calls import CallState, answer_to, grant_for
 from toolscope.errors import LedgerError
 from toolscope.model import Reach
@@ -159,6 +171,9 @@ NO = {
     "verdicts": [{"plugin": "p", "effect": "deny", "reason": "r"}],
 }  # fmt: skip
 KEY = ["call", None, "c1"]
+DEEP: list[Any] = []
+for _ in range(100_000):
+    DEEP = [DEEP]
 
 
 @pytest.mark.parametrize(
@@ -168,6 +183,7 @@ KEY = ["call", None, "c1"]
         ({"schema": 2, "records": []}, "the saved ledger is no object of schema 1"),
         ({"schema": 1}, r"cannot be read \(KeyError: 'records'\); treat its calls as settled"),
         (records(5), "cannot be read"),
+        (records([KEY, {**OUT, "deep": DEEP}]), r"cannot be read \(RecursionError"),
         (records([KEY, None]), "cannot be read"),
         (records([["call", 5, "c1"], OUT]), r"the unknown record \('call', 5, 'c1'\)"),
         (records([["call", "c1"], OUT]), "the unknown record"),
@@ -325,6 +341,18 @@ def test_a_damaged_record_permits_nothing(tmp_path: Path, record: str) -> None:
         ):
             with pytest.raises(LedgerError, match=r"treat (its calls|the call) as settled"):
                 act()
+
+
+@pytest.mark.parametrize(
+    "record", [{"state": "denied"}, {"state": "completed"}, {**NO, "name": "read", "failure": {}}]
+)
+def test_a_settled_call_whose_record_is_damaged_is_settled(record: Any) -> None:
+    """What can still be read is enough to deny it."""
+    store = MemoryStore()
+    store.swap(("call", "main", "c1"), None, record)
+    decision = make_ledger(store=store).on_tool_call(call(name="read"), TOOLS, USER)
+    assert code(decision) == "call_settled"
+    assert "no call runs twice: its record is damaged." in message(decision)
 
 
 def test_a_store_that_is_closed_hands_nothing_out(tmp_path: Path) -> None:

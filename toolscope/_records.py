@@ -102,7 +102,15 @@ def settled(call: ToolCall, tools: Toolset, scope: Scope, record: Record) -> Dec
     """The decision on a call that is settled: the same denial again, or ``call_settled``.
 
     An id that comes back with another tool's name is no repetition, so the denial is not repeated.
+    A call whose record is damaged is settled as well.
     """
+    try:
+        return _settled(call, tools, scope, record)
+    except _UNREADABLE:
+        return decide_settled(call, None, scope, "its record is damaged")
+
+
+def _settled(call: ToolCall, tools: Toolset, scope: Scope, record: Record) -> Decision:
     tool = next((t for t in tools.by_name(call.name) if t.identity == record["tool"]), None)
     state = CallState(record["state"])
     if state is not CallState.DENIED or record["name"] != about(call, tool)["name"]:
@@ -172,6 +180,7 @@ def _verdict_from_json(saved: Mapping[str, Any]) -> PluginVerdict:
 # Saving
 # --------------------------------------------------------------------------------------------
 
+_UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
 _SCHEMA: Final = 1
 _KINDS: Final = ("call", "grant", "spent", "claim", "denials", "left")
 
@@ -193,10 +202,12 @@ def load(store: Store, saved: object) -> None:
             f"the saved ledger is no object of schema {_SCHEMA}; treat its calls as settled"
         )
     try:
-        rows = [(tuple(key), record) for key, record in saved["records"]]
+        rows: list[tuple[Key, Record]] = [
+            (tuple(k), thaw(record)) for k, record in saved["records"]
+        ]
         for key, record in rows:
             _check(key, record)
-    except (AttributeError, KeyError, TypeError, ValueError, ToolscopeError) as error:
+    except (*_UNREADABLE, RecursionError, ToolscopeError) as error:
         raise LedgerError(
             f"the saved ledger cannot be read ({type(error).__name__}: {error}); treat its calls "
             "as settled"
@@ -205,12 +216,12 @@ def load(store: Store, saved: object) -> None:
         raise LedgerError("this ledger holds records already; load into a new one")
     loaded = 0
     try:
-        while loaded < len(rows) and store.swap(rows[loaded][0], None, thaw(rows[loaded][1])):
+        while loaded < len(rows) and store.swap(rows[loaded][0], None, rows[loaded][1]):
             loaded += 1
     finally:
         if loaded < len(rows):
             for key, record in rows[:loaded]:
-                store.swap(key, thaw(record), None)
+                store.swap(key, record, None)
     if loaded < len(rows):
         raise LedgerError(
             f"the record {rows[loaded][0]!r} is there twice, or the ledger was used while it was "

@@ -38,8 +38,9 @@ class MemoryStore:
     """Keeps up to ``limit`` records of each kind in memory, and forgets the oldest final ones.
 
     What was forgotten is unknown again: a call id that comes back after ``limit`` newer ones is
-    decided anew. Denied calls go first, so that a model that provokes denials cannot make the
-    ledger forget what has run. A host that needs longer memory keeps a `SQLiteStore`.
+    decided anew, and a spent grant that is handed in again after as many others counts. Denied
+    calls go first, so that a model that provokes denials cannot make the ledger forget what has
+    run. A host that needs longer memory keeps a `SQLiteStore`.
 
     Raises:
         LedgerError: From ``swap``: it is full of records that are not final.
