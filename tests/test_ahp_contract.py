@@ -12,7 +12,7 @@ from tests.ahp_strategies import Json
 from toolscope import PolicyEngine, ToolCall, Verdict, ask, deny, hookimpl
 from toolscope.ahp._following import FollowedChat
 from toolscope.ahp.host import HostSession, Send
-from toolscope.ahp.verify import verify
+from toolscope.ahp.verify import BreachKind, verify
 
 SESSION = "ahp-session:/s"
 ORIGINS: dict[str, Json | None] = {
@@ -255,3 +255,70 @@ def test_the_clients_mirror_is_what_the_host_has(happenings: list[Any]) -> None:
         elif send.action["type"] == "session/inputNeededRemoved":
             del mirrored[send.action["id"]]
     assert mirrored == pending
+
+
+SEED = {"clientId": "seed", "tools": [{"name": "s_pick", "availability": "userChats"}]}
+OWNED: Json = {"contributor": {"kind": "client", "clientId": "desk-1"}}
+
+
+def seeds(turn: str) -> dict[str, list[Json]]:
+    """For each kind of breach, what shows it and nothing else, in the worker's running turn."""
+    work = "ahp-chat:/work"
+    of_call = {"turnId": turn, "toolCallId": "seed"}
+
+    def on(type_: str, **members: Any) -> Json:
+        return {"channel": work, "action": {"type": f"chat/toolCall{type_}", **of_call, **members}}
+
+    def session(type_: str, **members: Any) -> Json:
+        return {"channel": SESSION, "action": {"type": f"session/{type_}", **members}}
+
+    start = on("Start", toolName="s_pick", displayName="x")
+    ready = on("Ready", invocationMessage="x", confirmed="not-needed")
+    fail = on("Complete", result={"success": False, "pastTenseMessage": "x"})
+    end = {
+        "channel": work,
+        "action": {"type": "chat/turnComplete", "turnId": turn, "duration": 1},
+    }
+    owned = on("Start", toolName="s_pick", displayName="x", **OWNED)
+    request = {"kind": "toolClientExecution", "chat": work, "clientId": "desk-1"}
+    waits = on("Ready", invocationMessage="x")
+    return {
+        "client_contributor": [owned, ready, fail],
+        "execution_request": [
+            start,
+            ready,
+            session("inputNeededSet", request={**request, "toolCall": {"toolCallId": "seed"}}),
+            fail,
+        ],
+        "unfinished": [start, ready, end],
+        "cancelled": [start, waits, on("Confirmed", approved=False)],
+        "successful": [start, ready, on("Complete", result={"success": True})],
+        "complete_before_ready": [start, fail, ready, fail],
+        "duplicate_call_id": [start, ready, fail, start, ready, fail],
+        "origin_changed": [
+            session("chatUpdated", chat=work, changes={"origin": {"kind": "user"}}),
+            start,
+            ready,
+            fail,
+        ],
+        "foreign_completion": [start, ready, {**fail, "origin": {"clientId": "desk-1"}}],
+    }
+
+
+@given(st.lists(events, max_size=20), st.sampled_from(sorted(seeds(""))))
+def test_one_seeded_breach_is_found_exactly(happenings: list[Any], kind: str) -> None:
+    """Whatever went before it."""
+    run = Run()
+    for one in happenings:
+        run.event(*one)
+    join = {"type": "session/activeClientSet", "activeClient": SEED}
+    seeded = seeds(f"t{run.turns['ahp-chat:/work']}")[kind]
+    stream = [*run.stream(), {"channel": SESSION, "action": join}, *seeded]
+    report = verify(lines(iter(stream)))
+    assert [one.kind.value for one in report.breaches] == [kind]
+    assert report.breaches[0].line > len(stream) - len(seeded)
+
+
+def test_every_kind_of_breach_is_seeded() -> None:
+    """None is left out above."""
+    assert set(seeds("")) == {kind.value for kind in BreachKind}

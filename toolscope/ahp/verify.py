@@ -11,62 +11,17 @@ the stream does not show (an origin, a definition) is not judged.
 """
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import Any, BinaryIO, Final, TypeVar
 
 import attrs
 
-from toolscope.ahp._following import TERMINAL, Call, FollowedChat, client_of
+from toolscope.ahp._breaches import Breach, BreachKind, Report, breach, ended, standing
+from toolscope.ahp._following import TERMINAL, FollowedChat, client_of
 from toolscope.ahp._trace import Trace
 from toolscope.errors import Fault, WireError
 from toolscope.model import Availability, Origin
 
 __all__ = ["Breach", "BreachKind", "Report", "Trace", "Verifier", "verify"]
-
-
-class BreachKind(StrEnum):
-    """What a stream shows that the contract does not permit."""
-
-    CLIENT_CONTRIBUTOR = "client_contributor"
-    """A ``userChats`` call in a tool-spawned chat names a client as contributor."""
-    EXECUTION_REQUEST = "execution_request"
-    """A pending execution request names a client for such a call."""
-    UNFINISHED = "unfinished"
-    """Such a call was left unfinished at the end of its turn."""
-    CANCELLED = "cancelled"
-    """Such a call ended as cancelled."""
-    SUCCESSFUL = "successful"
-    """Such a call ended as successful."""
-    COMPLETE_BEFORE_READY = "complete_before_ready"
-    """A call was completed before it was ready: every reducer ignores that."""
-    DUPLICATE_CALL_ID = "duplicate_call_id"
-    """Two calls of one chat have one id."""
-    ORIGIN_CHANGED = "origin_changed"
-    """A chat's origin is not what it was."""
-    FOREIGN_COMPLETION = "foreign_completion"
-    """A client that does not own the call completed it, or changed its content."""
-
-
-@attrs.frozen(kw_only=True)
-class Breach:
-    """One breach, with the line that shows it."""
-
-    line: int
-    kind: BreachKind
-    chat: str
-    call_id: str | None = None
-    tool: str | None = None
-    detail: str = ""
-
-
-@attrs.frozen(kw_only=True)
-class Report:
-    """What a stream showed: how many envelopes and snapshots, of how many chats, and breaches."""
-
-    breaches: tuple[Breach, ...]
-    actions: int
-    snapshots: int
-    chats: int
 
 
 def verify(stream: BinaryIO) -> Report:
@@ -78,7 +33,7 @@ def verify(stream: BinaryIO) -> Report:
         WireError: It cannot be read, or holds nothing that is known.
     """
     verifier = Verifier()
-    breaches = [breach for line, entry in Trace(stream) for breach in verifier.feed(entry, line)]
+    breaches = [one for line, entry in Trace(stream) for one in verifier.feed(entry, line)]
     return verifier.report(breaches)
 
 
@@ -273,7 +228,7 @@ class Verifier:
         chat.session = chat.session or uri
         if self._forbidden(chat, call):
             named = request.get("clientId")
-            yield _breach(BreachKind.EXECUTION_REQUEST, line, resource, call, f"it names {named!r}")
+            yield breach(BreachKind.EXECUTION_REQUEST, line, resource, call, f"it names {named!r}")
 
     def _forbidden(self, chat: _Chat, call: Mapping[str, Any]) -> bool:
         """Whether the call is of a ``userChats`` tool in a chat that a tool spawned."""
@@ -332,14 +287,14 @@ class Verifier:
                 call = _object(_object(part).get("toolCall"))
                 _remember(chat.started, str(call.get("toolCallId")), None)
                 if self._forbidden(chat, call):
-                    yield from _standing(uri, call, line)
+                    yield from standing(uri, call, line)
                     if call.get("status") not in TERMINAL:
-                        yield _breach(BreachKind.UNFINISHED, line, uri, call)
+                        yield breach(BreachKind.UNFINISHED, line, uri, call)
         chat.followed = FollowedChat(state, keep_turns=False)
         for call in chat.followed.calls():
             _remember(chat.started, str(call.get("toolCallId")), None)
             if self._forbidden(chat, call):
-                yield from _standing(uri, call, line)
+                yield from standing(uri, call, line)
 
     # ----------------------------------------------------------------------------------------
     # Chats
@@ -352,7 +307,7 @@ class Verifier:
         if type_ == "chat/turnStarted":
             for call in chat.followed.calls():
                 if call.get("status") not in TERMINAL and self._forbidden(chat, call):
-                    yield _breach(BreachKind.UNFINISHED, line, uri, call)
+                    yield breach(BreachKind.UNFINISHED, line, uri, call)
         elif type_.startswith("chat/toolCall"):
             yield from self._call_action(uri, chat, type_, action, sender, line)
         for before, after in chat.followed.apply(action):
@@ -363,9 +318,9 @@ class Verifier:
                     after if before is None else {**after, "contributor": action.get("contributor")}
                 )
                 if client_of(said) is not None:
-                    yield _breach(BreachKind.CLIENT_CONTRIBUTOR, line, uri, after)
+                    yield breach(BreachKind.CLIENT_CONTRIBUTOR, line, uri, after)
             if after.get("status") in TERMINAL:
-                yield from _ended(uri, after, line)
+                yield from ended(uri, after, line)
 
     def _call_action(
         self,
@@ -379,7 +334,7 @@ class Verifier:
         call_id = str(action.get("toolCallId"))
         if type_ == "chat/toolCallStart":
             if call_id in chat.started:
-                yield _breach(BreachKind.DUPLICATE_CALL_ID, line, uri, action)
+                yield breach(BreachKind.DUPLICATE_CALL_ID, line, uri, action)
             _remember(chat.started, call_id, None)
             chat.calls.pop(call_id, None)  # another call: it is judged for itself
             return
@@ -387,12 +342,12 @@ class Verifier:
         if call is None or action.get("turnId") != chat.followed.turn:
             return
         if type_ == "chat/toolCallComplete" and call.get("status") == "streaming":
-            yield _breach(BreachKind.COMPLETE_BEFORE_READY, line, uri, call)
+            yield breach(BreachKind.COMPLETE_BEFORE_READY, line, uri, call)
         completes = type_ in ("chat/toolCallComplete", "chat/toolCallContentChanged")
         if completes and sender is not None and sender != client_of(call):
             owner = client_of(call) or "the host"
             detail = f"{sender!r} dispatched it, {owner!r} owns the call"
-            yield _breach(BreachKind.FOREIGN_COMPLETION, line, uri, call, detail)
+            yield breach(BreachKind.FOREIGN_COMPLETION, line, uri, call, detail)
 
 
 _T = TypeVar("_T")
@@ -402,37 +357,6 @@ def _remember(kept: dict[str, _T], key: str, value: _T) -> None:
     kept[key] = value
     if len(kept) > _IDS_KEPT:
         del kept[next(iter(kept))]
-
-
-def _standing(uri: str, call: Call | Mapping[str, Any], line: int) -> Iterator[Breach]:
-    """What a snapshot shows of a forbidden call."""
-    if (named := client_of(call)) is not None:
-        yield _breach(BreachKind.CLIENT_CONTRIBUTOR, line, uri, call, f"it names {named!r}")
-    if call.get("status") in TERMINAL:
-        yield from _ended(uri, call, line)
-
-
-def _ended(uri: str, call: Mapping[str, Any], line: int) -> Iterator[Breach]:
-    """How a forbidden call ended, where it is not as the contract says."""
-    if call.get("status") == "cancelled":
-        skipped = call.get("reason") == "skipped"
-        kind = BreachKind.UNFINISHED if skipped else BreachKind.CANCELLED
-        yield _breach(kind, line, uri, call)
-    elif call.get("success") is not False:
-        yield _breach(BreachKind.SUCCESSFUL, line, uri, call)
-
-
-def _breach(
-    kind: BreachKind, line: int, chat: str, call: Mapping[str, Any], detail: str = ""
-) -> Breach:
-    return Breach(
-        line=line,
-        kind=kind,
-        chat=chat,
-        call_id=str(call.get("toolCallId")),
-        tool=str(call["toolName"]) if "toolName" in call else None,
-        detail=detail,
-    )
 
 
 def _object(value: object) -> Mapping[str, Any]:

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias, TypeVar
 import attrs
 
 from toolscope._frozen import thaw
+from toolscope.ahp._action_reader import ActionReader
 from toolscope.ahp._json import json_kind, own
-from toolscope.ahp._reader import Reader
 from toolscope.ahp._views import (
     Action,
     ActiveClient,
@@ -91,7 +91,7 @@ def read_session(document: Document) -> SessionState:
         WireError: Something in it is wrong; all faults, by JSON path.
     """
     title = "the session cannot be read"
-    return _read(document, title, Reader.session)
+    return _read(document, title, ActionReader.session)
 
 
 def read_chat(document: Document) -> ChatState:
@@ -100,7 +100,7 @@ def read_chat(document: Document) -> ChatState:
     Raises:
         WireError: Something in it is wrong.
     """
-    return _read(document, "the chat cannot be read", Reader.chat)
+    return _read(document, "the chat cannot be read", ActionReader.chat)
 
 
 def read_client(document: Document) -> ActiveClient:
@@ -109,7 +109,7 @@ def read_client(document: Document) -> ActiveClient:
     Raises:
         WireError: Something in it is wrong.
     """
-    return _read(document, "the client cannot be read", Reader.client)
+    return _read(document, "the client cannot be read", ActionReader.client)
 
 
 def read_tool(document: Document, provider: Provider = HOST) -> Tool:
@@ -119,7 +119,7 @@ def read_tool(document: Document, provider: Provider = HOST) -> Tool:
         WireError: Something in it is wrong.
     """
 
-    def tool(reader: Reader, json: _Json, path: str) -> Tool | None:
+    def tool(reader: ActionReader, json: _Json, path: str) -> Tool | None:
         return reader.tool(json, path, provider)
 
     return _read(document, "the tool cannot be read", tool)
@@ -131,7 +131,7 @@ def read_customization(document: Document) -> Customization:
     Raises:
         WireError: Something in it is wrong.
     """
-    return _read(document, "the customization cannot be read", Reader.customization)
+    return _read(document, "the customization cannot be read", ActionReader.customization)
 
 
 def read_action(document: Document) -> Action:
@@ -140,7 +140,7 @@ def read_action(document: Document) -> Action:
     Raises:
         WireError: Something in it is wrong.
     """
-    return _read(document, "the action cannot be read", Reader.action)
+    return _read(document, "the action cannot be read", ActionReader.action)
 
 
 def read_envelope(document: Document) -> Envelope:
@@ -149,11 +149,13 @@ def read_envelope(document: Document) -> Envelope:
     Raises:
         WireError: Something in it is wrong.
     """
-    return _read(document, "the envelope cannot be read", Reader.envelope)
+    return _read(document, "the envelope cannot be read", ActionReader.envelope)
 
 
-def _read(document: Document, title: str, read: Callable[[Reader, _Json, str], _T | None]) -> _T:
-    reader = Reader()
+def _read(
+    document: Document, title: str, read: Callable[[ActionReader, _Json, str], _T | None]
+) -> _T:
+    reader = ActionReader()
     json = own(document, title)
     value = None
     if isinstance(json, dict):
