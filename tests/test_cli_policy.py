@@ -75,9 +75,11 @@ def test_explain_asks_every_plugin_alone(folder: Path, capsys: pytest.CaptureFix
     arguments = ["--tool", "pick_file", "--arguments", "{}"]
     explained = answer(capsys, "explain", *WORKER, *arguments)
     assert explained["effect"] == "deny"
-    assert [one["plugin"] for one in explained["tools"][0]["plugins"]] == [
-        "allowlist", "availability", "rules",
-    ]  # fmt: skip
+    names = [one["plugin"] for one in explained["tools"][0]["plugins"]]
+    assert names == sorted({*names, "allowlist", "availability", "readonly", "rules"})
+    assert said(explained, "readonly")["explanation"] == [
+        "it does not run: the configuration does not enable it"
+    ]
     (verdict,) = said(explained, "availability")["listing"]
     assert (verdict["plugin"], verdict["rule"]) == ("availability", "userChats")
     assert said(explained, "allowlist")["listing"] == []

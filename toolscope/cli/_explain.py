@@ -116,10 +116,12 @@ def _tools(session: Session, name: str) -> tuple[Tool, ...]:
 async def _explained(
     assembly: Assembly, call: ToolCall, tool: Tool, scope: Scope, tools: Toolset, timeout: float
 ) -> list[_Said]:
-    """What each active plugin says, in order of names."""
+    """What each installed plugin says, in order of names; one that does not run says why."""
     said = []
     for record in assembly.records:
         if not record.active:
+            idle = (f"it does not run: {record.why_not}",)
+            said.append(_Said(plugin=record.name, listing=(), call=(), lines=idle))
             continue
         listing = [
             rule.answer(tools, rule.key(scope)).verdict(tool)
