@@ -229,8 +229,9 @@ def run(backend: str, act: Callable[[], Awaitable[Any]]) -> Any:
 
 @BACKENDS
 def test_one_id_in_many_tasks_is_handed_out_once(backend: str) -> None:
-    """A hundred tasks wait for the same rule at the same time."""
-    ledger = CallLedger(PolicyEngine([Slow()]))
+    """A hundred tasks wait for the same rule at the same time; observers hear what counts."""
+    rule = Slow()
+    ledger = CallLedger(PolicyEngine([rule]))
     given: list[Decision] = []
 
     async def one() -> None:
@@ -243,6 +244,7 @@ def test_one_id_in_many_tasks_is_handed_out_once(backend: str) -> None:
 
     run(backend, all_)
     assert Counter(str(one.effect) for one in given) == {"allow": 1, "deny": 99}
+    assert sorted(map(id, rule.heard)) == sorted(map(id, given))
 
 
 @BACKENDS
