@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fastmcp import FastMCP
 from pydantic_ai import (
     Agent,
     ApprovalRequired,
@@ -19,10 +20,12 @@ from pydantic_ai import (
     WebSearchTool,
 )
 from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, NativeTool
-from pydantic_ai.exceptions import SkipToolValidation
+from pydantic_ai.exceptions import SkipToolValidation, ToolFailed
+from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
+    ModelRequest,
     ModelResponse,
     TextPart,
     ToolCallPart,
@@ -34,6 +37,9 @@ from pydantic_ai.toolsets import ExternalToolset
 
 from tests.hosts.matrix import Call, ToolSpec
 from tests.hosts.pydantic_ai_column import Script, make_tool, results_of
+from toolscope import (
+    Agent as ScopeAgent,
+)
 from toolscope import (
     PolicyEngine,
     Scope,
@@ -138,6 +144,22 @@ async def test_deferred_tools_cannot_be_found() -> None:
     assert all("wipe_inbox" not in names for names in shown)
 
 
+async def test_tools_of_the_host_itself() -> None:
+    """The tool that searches tools is a tool to the rules: an allowlist without it hides it."""
+    for entries, shown in ((None, ("search_tools",)), (frozenset({"late"}), ())):
+        script = Script([[Call(tool="search_tools", arguments={"queries": ["late"]})]])
+        agent = Agent(
+            FunctionModel(script.answer, profile={"supported_native_tools": frozenset()}),
+            tools=[Tool(lambda: "x", name="late", defer_loading=True)],
+            capabilities=[
+                Toolscope(PolicyEngine(), scope=Scope(agent=ScopeAgent(name="a", tools=entries)))
+            ],
+        )
+        result = await agent.run("go")
+        assert script.listed[0] == shown
+        assert results_of(result.all_messages())[0].failed is (entries is not None)
+
+
 async def test_denied_before_a_person_is_asked() -> None:
     """What is withheld or denied fails before the host asks anybody for its own approval."""
     asked: list[str] = []
@@ -169,12 +191,13 @@ async def test_denied_before_a_person_is_asked() -> None:
     assert [one.failed for one in results_of(result.all_messages())] == [False, False, True, True]
 
 
-async def test_the_reasons_reach_the_person() -> None:
-    """Who is asked finds the rule's reason beside the call."""
+@pytest.mark.parametrize("by_the_host", [False, True])
+async def test_the_reasons_reach_the_person(by_the_host: bool) -> None:
+    """Who is asked finds the rule's reason beside the call, also where the host asks anyway."""
     agent = Agent(
         Script([[Call(tool="refund", arguments={"amount": 500})]]).model,
         output_type=[str, DeferredToolRequests],
-        tools=[refunds([])],
+        tools=[Tool(refunds([]), requires_approval=by_the_host)],
         capabilities=[Toolscope(PolicyEngine([Seen()]))],
     )
     output = (await agent.run("go")).output
@@ -343,6 +366,46 @@ async def test_what_another_hook_makes_of_the_arguments_is_decided(
     assert [one.failed for one in results_of(result.all_messages())] == [True]
 
 
+async def test_a_tool_that_another_capability_hides() -> None:
+    """A call of an allowed tool that the host does not offer fails as one of an unknown tool."""
+
+    class Hiding(AbstractCapability[Any]):
+        def get_wrapper_toolset(self, toolset: Any) -> Any:
+            return toolset.filtered(lambda ctx, definition: definition.name != "refund")
+
+    executed: list[int] = []
+    agent = Agent(
+        Script([[Call(tool="refund", arguments={"amount": 5})]]).model,
+        tools=[refunds(executed)],
+        capabilities=[Hiding(), Toolscope(PolicyEngine())],
+    )
+    result = await agent.run("go")
+    assert "There is no tool named 'refund'" in results_of(result.all_messages())[0].text
+    assert executed == []
+
+
+async def test_a_call_that_another_hook_stops() -> None:
+    """A call that was allowed and then stopped is not left open in the ledger."""
+
+    class Stopping(AbstractCapability[Any]):
+        async def after_tool_validate(
+            self, ctx: Any, *, call: Any, tool_def: Any, args: Any
+        ) -> Any:
+            raise ToolFailed("not today")
+
+    ledger = CallLedger(PolicyEngine())
+    executed: list[int] = []
+    agent = Agent(
+        Script([[Call(tool="refund", arguments={"amount": 5})]]).model,
+        tools=[refunds(executed)],
+        capabilities=[Stopping(), Toolscope(ledger)],
+    )
+    await agent.run("go")
+    assert executed == []
+    states = [record[1]["state"] for record in ledger.save()["records"] if record[0][0] == "call"]
+    assert states == ["failed"]
+
+
 async def test_arguments_keep_their_meaning() -> None:
     """JSON text stays JSON text (it is validated less strictly), and odd texts are refused."""
     executed: list[Any] = []
@@ -420,6 +483,65 @@ async def test_metadata_that_is_no_json() -> None:
     )
     await agent.run("go")
     assert seen == [{"team": "a"}]
+
+
+async def test_mcp_tools() -> None:
+    """An MCP server's tools are its own, below prefixes and added metadata; ``_meta`` is read."""
+    server: FastMCP[None] = FastMCP("files")
+    server.tool(name="pick", meta=USER_ONLY)(lambda: "x")
+    server.tool(name="read", annotations={"readOnlyHint": True})(lambda: "y")
+    seen: list[tuple[str, str, bool]] = []
+
+    class Look:
+        name = "look"
+
+        @hookimpl
+        def filter_tools(self, tools: Toolset) -> dict[PolicyTool, Verdict]:
+            seen.extend((t.name, t.identity, t.annotations.read_only) for t in tools)
+            return {}
+
+    files = MCPToolset[None](server, id="files")
+    model = TestModel(call_tools=[])
+    agent = Agent(
+        model,
+        toolsets=[
+            files.with_metadata(team="a").prefixed("a"),
+            files.filtered(lambda ctx, d: d.name == "read").renamed({"b": "read"}),
+        ],
+        capabilities=[Toolscope(PolicyEngine([Look()]), scope=WORKER)],
+    )
+    await agent.run("go")
+    assert seen == [
+        ("a_pick", "mcp:files/pick", False),
+        ("a_read", "mcp:files/read", True),
+        ("b", "mcp:files/read#2", True),
+    ]
+    assert model.last_model_request_parameters is not None
+    shown = [tool.name for tool in model.last_model_request_parameters.function_tools]
+    assert shown == ["a_read", "b"]
+
+
+async def test_a_history_that_ends_in_calls() -> None:
+    """Calls that are resumed without a request reach the hooks too, withheld and unknown ones."""
+    executed: list[str] = []
+    calls = [ToolCallPart(name, {}, f"c_{name}") for name in ("pick", "nothing", "read")]
+    history: list[ModelMessage] = [
+        ModelRequest.user_text_prompt("go"),
+        ModelResponse(parts=calls),
+    ]
+    agent = Agent(
+        Script([]).model,
+        retries=0,
+        tools=[
+            make_tool(ToolSpec(name="pick", availability="userChats"), executed),
+            make_tool(ToolSpec(name="read"), executed),
+        ],
+        capabilities=[Toolscope(PolicyEngine(), scope=WORKER)],
+    )
+    result = await agent.run(message_history=history)
+    failed = {one.tool: one.failed for one in results_of(result.all_messages())}
+    assert failed == {"pick": True, "nothing": True, "read": False}
+    assert executed == ["read"]
 
 
 async def test_a_mark_through_wrappers() -> None:

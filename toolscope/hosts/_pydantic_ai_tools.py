@@ -8,7 +8,7 @@ from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.native_tools import AbstractNativeTool
-from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.toolsets import AbstractToolset, PrefixedToolset, RenamedToolset
 from pydantic_ai.toolsets.abstract import ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
@@ -48,7 +48,14 @@ class Snapshot:
     ) -> "Snapshot":
         """Reads the host's tools; ``toolset`` makes (or renews) the toolset of what was read."""
         rows = tuple(_Row(tool.tool_def) for tool in tools)
-        read = [read_definition(tool.tool_def, _function_of(tool)) for tool in tools]
+        read: list[Tool] = []
+        seen: dict[str, int] = {}
+        for tool in tools:
+            one = _read(tool)
+            seen[one.identity] = seen.get(one.identity, 0) + 1
+            if seen[one.identity] > 1:  # one MCP server, given to the agent under two prefixes
+                one = attrs.evolve(one, own_name=f"{one.own_name}#{seen[one.identity]}")
+            read.append(one)
         return cls(rows, toolset(read))
 
     def describes(self, tools: Sequence[ToolsetTool[Any]]) -> bool:
@@ -72,23 +79,55 @@ class Snapshot:
         return True
 
 
-def read_definition(definition: ToolDefinition, function: object = None) -> Tool:
+def _read(tool: Any) -> Tool:
+    definition = tool.tool_def
+    if not _is_mcp(definition):
+        return read_definition(definition, _function_of(tool))
+    server, own_name = _origin_of(tool)
+    return read_definition(definition, server=server, own_name=own_name)
+
+
+def _origin_of(tool: Any) -> tuple[str | None, str]:
+    """The id of the toolset that a tool comes from, and the name it has there."""
+    while (source := getattr(tool, "source_tool", None)) is not None:
+        tool = source
+    name, toolset = tool.tool_def.name, tool.toolset
+    while (wrapped := getattr(toolset, "wrapped", None)) is not None:
+        if isinstance(toolset, PrefixedToolset):
+            name = name.removeprefix(f"{toolset.prefix}_")
+        elif isinstance(toolset, RenamedToolset):
+            name = toolset.name_map.get(name, name)
+        toolset = wrapped
+    return toolset.id, name
+
+
+def read_definition(
+    definition: ToolDefinition,
+    function: object = None,
+    *,
+    server: str | None = None,
+    own_name: str = "",
+) -> Tool:
     """The tool of a definition; an MCP server's is that server's, named by its toolset's id."""
     metadata = definition.metadata or _NO_METADATA
-    provider, annotations, inner = HOST, Annotations(), None
+    inner = metadata.get("meta")
+    if not isinstance(inner, Mapping):
+        inner = None
+    provider, annotations, meta = HOST, Annotations(), metadata
     if _is_mcp(definition):
-        provider = Provider.mcp(definition.toolset_id or "unnamed")
+        provider = Provider.mcp(server or definition.toolset_id or "unnamed")
         annotations = _annotations(metadata["annotations"])
-        inner = metadata["meta"] if isinstance(metadata["meta"], Mapping) else None
+        meta = inner or _NO_METADATA
     return Tool(
         name=definition.name,
+        own_name=own_name,
         provider=provider,
         description=definition.description,
         input_schema=definition.parameters_json_schema,
         annotations=annotations,
         title=annotations.title,
         availability=declared_availability(function, metadata, inner),
-        meta=_json_only(metadata if inner is None else inner),
+        meta=_json_only(meta),
     )
 
 
@@ -99,7 +138,7 @@ def native_tool(tool: AbstractNativeTool) -> Tool:
 
 def _is_mcp(definition: ToolDefinition) -> bool:
     metadata = definition.metadata
-    return metadata is not None and metadata.keys() == {"meta", "annotations", "task"}
+    return metadata is not None and metadata.keys() >= {"meta", "annotations", "task"}
 
 
 def _annotations(given: object) -> Annotations:
