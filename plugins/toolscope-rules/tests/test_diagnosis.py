@@ -1,5 +1,6 @@
 """What is found suspicious in policies, and what of it may widen."""
 
+import time
 from typing import Any
 
 import pytest
@@ -152,3 +153,16 @@ def test_known_tools_stand_in_for_a_session() -> None:
     assert len(texts) == 1
     assert "its selector 'mcp:fs/red' matches no known tool; did you mean 'mcp:fs/read'" in texts[0]
     assert found(*rules, tools=None) == []
+
+
+def test_many_rules_are_diagnosed_soon() -> None:
+    """As many rules as are allowed, none of which matches anything, beside many tools."""
+    rules: list[dict[str, Any]] = [
+        {"effect": ("allow", "ask", "deny")[i % 3], "tools": [f"wrong_{i}", "x*"], "except": ["y"]}
+        for i in range(5000)
+    ]
+    tools = tuple(Tool(name=f"right_{i}") for i in range(300))
+    started = time.perf_counter()
+    assert len(found(*rules, tools=tools, default="ask")) == 15_000
+    assert len(found(*rules, tools=None, default="ask")) == 0
+    assert time.perf_counter() - started < 60

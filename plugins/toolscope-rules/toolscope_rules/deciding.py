@@ -150,12 +150,6 @@ class Decider:
         for rule in self._of(self._rules_about(tool) & self._scopes.rules(scope)):
             yield Outcome(rule=rule, truth=_truth(rule, arguments, tool, scope))
 
-    def is_about(self, rule: Rule, tool: Tool, scope: Scope | None = None) -> bool:
-        """Whether the rule's selectors select this tool, and the scope where one is given."""
-        bit = 1 << self.policy.rules.index(rule)
-        about = self._rules_about(tool)
-        return bool(bit & (about if scope is None else about & self._scopes.rules(scope)))
-
     def _about_both(self, tool: Tool, scope: Scope) -> Mapping[Effect, tuple[Rule, ...]]:
         """The rules about this tool and scope, by effect. Kept while the tool is there."""
         in_scope = self._scopes.rules(scope)

@@ -5,15 +5,15 @@ else *narrows* or changes nothing (a dead or redundant allow). ``strict`` refuse
 warns of the second; ``lenient`` warns of both and keeps the rules armed.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 import attrs
 
 from toolscope.errors import Fault, ToolsetError, nearest
 from toolscope.model import HOST, Origin, Provider, Tool
 from toolscope.verdicts import Effect
-from toolscope_rules.deciding import Decider
-from toolscope_rules.rules import Policy, Rule
+from toolscope_rules.rules import Policy, Rule, Tools
 from toolscope_rules.selectors import Kind, Selector, SelectorIndex
 
 __all__ = ["Finding", "diagnose", "known_tools"]
@@ -60,21 +60,16 @@ def diagnose(policy: Policy, tools: Sequence[Tool] | None = None) -> tuple[Findi
     names_only = tools is None
     if tools is None and policy.known_tools is not None:
         tools = known_tools(policy.known_tools)
-    found: list[Finding] = []
-    for rule in policy.rules:
-        found += _selectors_without_a_match(policy, rule)
-        found += _without_effect(policy, rule)
-        if tools is not None:
-            found += _without_tools(policy, rule, tools, names_only=names_only)
-    found += _shadowed(policy, tools)
-    return tuple(sorted(found, key=lambda one: _place_of(policy, one)))
-
-
-def _place_of(policy: Policy, finding: Finding) -> int:
-    return next(
-        (i for i, rule in enumerate(policy.rules) if finding.fault.path.endswith(f"({rule.id})")),
-        len(policy.rules),
-    )
+    found: list[list[Finding]] = [[] for _ in policy.rules]
+    for rule, findings in zip(policy.rules, found, strict=True):
+        findings += _selectors_without_a_match(policy, rule)
+        findings += _without_effect(policy, rule)
+    for place, finding in (
+        *_without_tools(policy, tools or (), names_only=names_only, known=tools is not None),
+        *_shadowed(policy, tools),
+    ):
+        found[place].append(finding)
+    return tuple(finding for findings in found for finding in findings)
 
 
 def _finding(policy: Policy, rule: Rule, problem: str, cure: str | None, widens: bool) -> Finding:
@@ -140,33 +135,54 @@ def _without_effect(policy: Policy, rule: Rule) -> Iterator[Finding]:
 
 
 def _without_tools(
-    policy: Policy, rule: Rule, tools: Sequence[Tool], *, names_only: bool
-) -> Iterator[Finding]:
-    judged = [(one, rule.generous) for one in rule.tools or ()]
-    judged += [(one, not rule.generous) for one in rule.exceptions]
-    unmatched = False
-    for place, (selector, generous) in enumerate(judged):
-        if names_only and selector.kind in (Kind.TAG, Kind.HINT):
+    policy: Policy, tools: Sequence[Tool], *, names_only: bool, known: bool
+) -> Iterator[tuple[int, Finding]]:
+    """Selectors that match no known tool, and rules whose exceptions spare all that they select."""
+    if not known:
+        return
+    judged = [
+        (place, selector, is_exception, rule.generous is not is_exception)
+        for place, rule in enumerate(policy.rules)
+        for is_exception, selectors in ((False, rule.tools or ()), (True, rule.exceptions))
+        for selector in selectors
+        if not (names_only and selector.kind in (Kind.TAG, Kind.HINT))
+    ]
+    matched = 0
+    for generous in (True, False):
+        index = SelectorIndex(
+            [(one[1], 1 << i) for i, one in enumerate(judged) if one[3] is generous],
+            generous=generous,
+            trusted=policy.trusted,
+        )
+        for tool in tools:
+            matched |= index.owners(tool)
+    unmatched = set[int]()
+    for i, (place, selector, is_exception, _) in enumerate(judged):
+        if matched >> i & 1:
             continue
-        index = SelectorIndex([(selector, 1)], generous=generous, trusted=policy.trusted)
-        if any(index.owners(tool) for tool in tools):
-            continue
-        is_exception = place >= len(rule.tools or ())
-        unmatched = unmatched or not is_exception
+        rule = policy.rules[place]
         what = "exception" if is_exception else "selector"
-        near = _nearest(selector, tools)
+        if not is_exception:
+            unmatched.add(place)
+        near = _nearest(selector, tools) if len(unmatched) <= _MOST_COMPARED else ()
         cure = f"did you mean {' or '.join(map(repr, near))}?" if near else _NO_SUCH_TOOL
-        widens = rule.generous is not is_exception
         problem = f"its {what} {selector.text!r} matches no known tool"
-        yield _finding(policy, rule, problem, cure, widens)
-    if not unmatched and rule.exceptions and rule.tools is not None and not names_only:
-        decider = Decider(policy)
-        if not any(decider.is_about(rule, tool) for tool in tools):
+        yield place, _finding(policy, rule, problem, cure, rule.generous is not is_exception)
+    if names_only:
+        return
+    compiled = Tools(policy)
+    about = 0
+    for tool in tools:
+        about |= compiled.rules(tool)
+    for place, rule in enumerate(policy.rules):
+        if rule.exceptions and rule.tools and place not in unmatched and not about >> place & 1:
             problem = "its exceptions spare every known tool that it selects"
-            yield _finding(policy, rule, problem, "remove one of them", rule.generous)
+            yield place, _finding(policy, rule, problem, "remove one of them", rule.generous)
 
 
-_NO_SUCH_TOOL = "no known tool has a name like it"
+_NO_SUCH_TOOL: Final = "no known tool has a name like it"
+_MOST_COMPARED: Final = 50
+"""For how many rules the nearest names are looked for; comparing takes its time."""
 
 
 def _nearest(selector: Selector, tools: Sequence[Tool]) -> tuple[str, ...]:
@@ -181,37 +197,65 @@ def _nearest(selector: Selector, tools: Sequence[Tool]) -> tuple[str, ...]:
     return nearest(selector.text, possible)
 
 
-def _shadowed(policy: Policy, tools: Sequence[Tool] | None) -> Iterator[Finding]:
+def _shadowed(policy: Policy, tools: Sequence[Tool] | None) -> Iterator[tuple[int, Finding]]:
     """Allows and asks of which nothing is left by a deny without a condition, for every scope."""
-    denies = [
-        rule
-        for rule in policy.rules
-        if rule.effect is Effect.DENY
+    rules = policy.rules
+    denies = sum(1 << place for place, rule in enumerate(rules) if _denies_always(rule))
+    if not denies:
+        return
+    covering = _covering_known(policy, tools) if tools is not None else _covering_texts(rules)
+    for place, rule in enumerate(rules):
+        if rule.effect is Effect.DENY:
+            continue
+        if by := covering(place) & denies:
+            one = rules[(by & -by).bit_length() - 1]
+            problem = f"it can never apply: the deny {policy.place(one)} covers all its tools"
+            yield place, _finding(policy, rule, problem, "remove one of the two", False)
+
+
+def _denies_always(rule: Rule) -> bool:
+    return (
+        rule.effect is Effect.DENY
         and rule.when is None
         and rule.origins is None
         and rule.agents is None
         and rule.subjects is None
         and not rule.attributes
-    ]
-    decider = Decider(policy)
-    for rule in policy.rules:
-        if rule.effect is Effect.DENY:
+    )
+
+
+def _covering_known(policy: Policy, tools: Sequence[Tool]) -> Callable[[int], int]:
+    """The rules that are about every known tool that a rule is about, as bits."""
+    compiled = Tools(policy)
+    about = [compiled.rules(tool) for tool in tools]
+
+    def covering(place: int) -> int:
+        common, any_tool = -1, False
+        for bits in about:
+            if bits >> place & 1:
+                common &= bits
+                any_tool = True
+        return common if any_tool else 0
+
+    return covering
+
+
+def _covering_texts(rules: Sequence[Rule]) -> Callable[[int], int]:
+    """The same without tools: rules about all of them, or with every selector that a rule has."""
+    everything = 0
+    by_selector: dict[Selector, int] = {}
+    for place, rule in enumerate(rules):
+        if rule.exceptions:
             continue
-        for one in denies:
-            if tools is not None:
-                about = [tool for tool in tools if decider.is_about(rule, tool)]
-                covered = bool(about) and all(decider.is_about(one, tool) for tool in about)
-            else:
-                covered = not one.exceptions and (
-                    one.tools is None
-                    or (rule.tools is not None and set(rule.tools) <= set(one.tools))
-                )
-            if covered:
-                yield _finding(
-                    policy,
-                    rule,
-                    f"it can never apply: the deny {policy.place(one)} covers all its tools",
-                    "remove one of the two",
-                    False,
-                )
-                break
+        if rule.tools is None:
+            everything |= 1 << place
+        for selector in rule.tools or ():
+            by_selector[selector] = by_selector.get(selector, 0) | 1 << place
+
+    def covering(place: int) -> int:
+        common = -1 if rules[place].tools else 0
+        for selector in rules[place].tools or ():
+            common &= by_selector.get(selector, 0)
+        return common | everything
+
+    return covering

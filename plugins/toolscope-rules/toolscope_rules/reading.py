@@ -227,7 +227,10 @@ class _Values:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return f"a {type(value).__name__} that nests too deep"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
