@@ -125,16 +125,20 @@ class Reader:
                 self._not(json, key, path, _ALLOWED[kind])
 
     def tool(self, json: _Json, path: str, provider: Provider) -> Tool | None:
-        tool = self.plain_tool(json, provider)
-        if tool is None:
-            self.typed(json, _TOOL, path)
-            hints = json.get("annotations")
-            if type(hints) is dict:
-                self.typed(hints, _HINTS, f"{path}.annotations")
-            if not json.get("name"):
-                self.demanded(json, "name", path)
-            tool = self.plain_tool(json, provider)  # nulls may have been all that was odd
-        return tool
+        return self.plain_tool(json, provider) or self.odd_tool(json, path, provider)
+
+    def odd_tool(self, value: Any, path: str, provider: Provider) -> Tool | None:
+        """Notes what is odd in a definition; the tool, where nulls were all that was."""
+        if not isinstance(value, dict):
+            self.fault(path, f"it is {json_kind(value)}", "allowed is an object")
+            return None
+        self.typed(value, _TOOL, path)
+        hints = value.get("annotations")
+        if isinstance(hints, dict):
+            self.typed(hints, _HINTS, f"{path}.annotations")
+        if not value.get("name"):
+            self.demanded(value, "name", path)
+        return self.plain_tool(value, provider)
 
     def plain_tool(self, json: _Json, provider: Provider) -> Tool | None:
         """The tool of a definition in which nothing is odd, else None."""
@@ -190,20 +194,26 @@ class Reader:
         return annotations
 
     def tools(self, json: _Json, key: str, path: str, provider: Provider) -> tuple[Tool, ...]:
-        names: set[str] = set()
         tools = []
+        plain_tool = self.plain_tool
         for index, one in enumerate(self.array(json, key, path) or ()):
-            where = f"{path}.{key}[{index}]"
-            if type(one) is not dict:
-                self.fault(where, f"it is {json_kind(one)}", "allowed is an object")
-                continue
-            tool = self.tool(one, where, provider)
+            tool = plain_tool(one, provider) if type(one) is dict else None
+            if tool is None:
+                tool = self.odd_tool(one, f"{path}.{key}[{index}]", provider)
             if tool is not None:
-                if tool.name in names:
-                    self.once(names, tool.name, f"{where}.name", f"the tool of '{provider}' named")
-                names.add(tool.name)
                 tools.append(tool)
+        if len({tool.name for tool in tools}) != len(tools):
+            self.named_twice(json, key, path, provider)
         return tuple(tools)
+
+    def named_twice(self, json: _Json, key: str, path: str, provider: Provider) -> None:
+        """Notes each tool whose name an earlier one of this provider has."""
+        names: set[str] = set()
+        for index, one in enumerate(json[key]):
+            name = one.get("name") if isinstance(one, dict) else None
+            if isinstance(name, str):
+                where = f"{path}.{key}[{index}].name"
+                self.once(names, name, where, f"the tool of '{provider}' named")
 
     def client(self, json: _Json, path: str) -> ActiveClient:
         id_ = self.demanded(json, "clientId", path)

@@ -318,7 +318,11 @@ _SEEN_BY_RULES: Final = (
 )  # fmt: skip
 
 
-_SLOTS: Final = tuple(getattr(Tool, field.name).__set__ for field in attrs.fields(Tool))
+(
+    _set_name, _set_own_name, _set_provider, _set_title, _set_description, _set_input_schema,
+    _set_output_schema, _set_annotations, _set_availability, _set_tags, _set_former_names,
+    _set_meta, _set_raw, _set_source, _set_digests,
+) = (getattr(Tool, field.name).__set__ for field in attrs.fields(Tool))  # fmt: skip
 
 
 def checked_tool(
@@ -338,12 +342,21 @@ def checked_tool(
     The constructor would check them again, which costs as much as reading them.
     """
     tool = object.__new__(Tool)
-    values: tuple[object, ...] = (
-        name, name, provider, title, description, input_schema, output_schema, annotations,
-        Availability.read(availability), _NO_TAGS, (), meta, raw, None, {},
-    )  # fmt: skip
-    for set_slot, value in zip(_SLOTS, values, strict=True):
-        set_slot(tool, value)
+    _set_name(tool, name)
+    _set_own_name(tool, name)
+    _set_provider(tool, provider)
+    _set_title(tool, title)
+    _set_description(tool, description)
+    _set_input_schema(tool, input_schema)
+    _set_output_schema(tool, output_schema)
+    _set_annotations(tool, annotations)
+    _set_availability(tool, Availability.read(availability))
+    _set_tags(tool, _NO_TAGS)
+    _set_former_names(tool, ())
+    _set_meta(tool, meta)
+    _set_raw(tool, raw)
+    _set_source(tool, None)
+    _set_digests(tool, {})
     return tool
 
 
