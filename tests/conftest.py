@@ -16,6 +16,7 @@ FULLY_COVERED = [
     "toolscope/_grants.py",
     "toolscope/_masking.py",
     "toolscope/_records.py",
+    "toolscope/_register.py",
     "toolscope/ahp/*",
     "toolscope/builtin/*",
     "toolscope/calls.py",

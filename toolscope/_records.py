@@ -37,6 +37,7 @@ class CallState(StrEnum):
 FINAL: Final = frozenset(
     {CallState.COMPLETED, CallState.FAILED, CallState.DENIED, CallState.CANCELLED}
 )
+OPEN: Final = (CallState.ASKED, CallState.HANDED_OUT)
 _BECAME: Final[Mapping[CallState, str]] = {
     CallState.HANDED_OUT: "it was handed out to be executed",
     CallState.COMPLETED: "it has completed",

@@ -7,7 +7,6 @@ that arrive without a call id, and counts denials so that a loop can be ended.
 
 import json
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -18,16 +17,8 @@ import attrs
 from toolscope import _records
 from toolscope._answers import answer_to, grant_for
 from toolscope._grants import Conditions, Grants, Usable
-from toolscope._records import (
-    FINAL,
-    CallState,
-    about,
-    call_key,
-    claim_key,
-    denials_key,
-    left_key,
-    state_of,
-)
+from toolscope._records import FINAL, OPEN, CallState, about, call_key, claim_key, state_of
+from toolscope._register import Register
 from toolscope.engine import PolicyEngine
 from toolscope.errors import ApprovalError, LedgerError
 from toolscope.listings import Listing
@@ -68,8 +59,6 @@ class Ignored:
 _TRIES: Final = 100
 """How often a call is decided anew where another thread or process changed it meanwhile."""
 _IGNORED_KEPT: Final = 1_000
-_CLAIMABLE: Final = 256
-"""How many calls of one tool with one set of arguments wait to be claimed; the oldest go first."""
 
 _Asking: TypeAlias = Generator[tuple[ToolCall, tuple[Approval, ...]], Decision, Decision]
 """One question on its way: yields what to ask the engine, and returns the decision that counts."""
@@ -104,6 +93,7 @@ class CallLedger:
             (lambda: engine) if isinstance(engine, PolicyEngine) else engine
         )
         self._store: Store = MemoryStore() if store is None else store
+        self._register = Register(self._store)
         self._grants = Grants(self._store, clock, conditions)
         self._stop_after = stop_after
         self._redactor = redactor
@@ -227,14 +217,14 @@ class CallLedger:
                 return
             failure = refusal(record["name"], [one.reason for one in refusals if one.reason])
             if refusals:
-                new = self._denial(key[1], record, failure)
+                new = self._register.denial(key[1], record, failure)
             else:
                 held = record.get("answers", [])
                 new = {**record, "answers": held + [one for one in once if one not in held]}
             if self._store.swap(key, record, new):
                 break
             if refusals:
-                self._count(key[1], record, failure.code, -1)
+                self._register.count(key[1], record, failure.code, -1)
         for approval in given:
             if not refusals and approval.reach is not Reach.ONCE:
                 self._grants.keep(attrs.evolve(approval, call_id=None))
@@ -271,14 +261,14 @@ class CallLedger:
         """
         to = CallState.FAILED if failed else CallState.COMPLETED
         key = call_key(chat, call_id)
-        if not self._change(key, (CallState.HANDED_OUT,), _ended(to), by):
+        if not self._register.end(key, to, (CallState.HANDED_OUT,), by):
             self._ignore("completion", key)
         return self.state(chat, call_id)
 
     def cancelled(self, chat: str | None, call_id: str) -> CallState | None:
         """Records that a call will not run, or will not end; returns the state it is in now."""
         key = call_key(chat, call_id)
-        if not self._change(key, _OPEN, _ended(CallState.CANCELLED)):
+        if not self._register.end(key, CallState.CANCELLED, OPEN):
             self._ignore("cancel", key)
         return self.state(chat, call_id)
 
@@ -294,34 +284,16 @@ class CallLedger:
         Raises:
             ValueError: The time or the grace is no finite number.
         """
-        until = now + grace
-        if not math.isfinite(until):
-            raise ValueError(f"the grace of {provider} ends at {until}; give finite seconds")
-        self._store.swap(left_key(provider), None, {"until": until})
-        return self.time_passed(now)
+        self._register.leave(provider, now + grace)
+        return self._register.time_passed(now)
 
     def provider_returned(self, provider: Provider) -> None:
         """The provider is back within its grace: its calls go on."""
-        key = left_key(provider)
-        self._store.swap(key, self._store.get(key), None)
+        self._register.come_back(provider)
 
     def time_passed(self, now: float) -> tuple[tuple[str | None, str], ...]:
         """Fails the open calls of providers whose grace has ended; gives their (chat, call id)."""
-        gone = {
-            key[1]: (key, record)
-            for key, record in self._store.items("left")
-            if record["until"] <= now
-        }
-        if not gone:
-            return ()
-        failed = tuple(
-            (key[1], cast("str", key[2]))
-            for key, record in self._store.items("call")
-            if record.get("provider") in gone and self._change(key, _OPEN, _ended(CallState.FAILED))
-        )
-        for key, record in gone.values():
-            self._store.swap(key, record, None)
-        return failed
+        return self._register.time_passed(now)
 
     # ----------------------------------------------------------------------------------------
     # Executions that arrive without a call id
@@ -378,17 +350,16 @@ class CallLedger:
         if tool is None:
             return call, Toolset(), unasked, None
         if not isinstance(call.arguments, InvalidArguments):
-            index = self._store.get(claim_key(tool, call.arguments_digest))
-            for chat, call_id in () if index is None else index["calls"]:
-                if self._change(call_key(chat, call_id), (CallState.HANDED_OUT,), _claimed):
-                    claimed = Decision(
-                        effect=Effect.ALLOW,
-                        call=attrs.evolve(call, id=call_id, chat=chat),
-                        tool=tool,
-                        scope=scope,
-                        provider=provider,
-                    )
-                    return call, tools, scope, claimed
+            matched = self._register.claim(claim_key(tool, call.arguments_digest))
+            if matched is not None:
+                claimed = Decision(
+                    effect=Effect.ALLOW,
+                    call=attrs.evolve(call, id=matched[2], chat=matched[1]),
+                    tool=tool,
+                    scope=scope,
+                    provider=provider,
+                )
+                return call, tools, scope, claimed
         return call, tools, unasked, None
 
     # ----------------------------------------------------------------------------------------
@@ -451,9 +422,11 @@ class CallLedger:
         """Records the decision. None: the call changed meanwhile, so it is decided anew."""
         call = decision.call
         if decision.failure is not None:
-            new = self._denial(call.chat, about(call, decision.tool), decision.failure, decision)
+            new = self._register.denial(
+                call.chat, about(call, decision.tool), decision.failure, decision
+            )
             if key is not None and not self._store.swap(key, record, new):
-                self._count(call.chat, new, decision.failure.code, -1)
+                self._register.count(call.chat, new, decision.failure.code, -1)
                 return None
             return attrs.evolve(decision, failure=Failure(**new["failure"]))
         tool = cast("Tool", decision.tool)  # an allow and an ask are about a tool
@@ -483,66 +456,10 @@ class CallLedger:
                 self._grants.give_back(spent, call)
                 return None
             if state is CallState.HANDED_OUT:
-                self._index(claim_key(tool, call.arguments_digest), key)
+                self._register.may_be_claimed(claim_key(tool, call.arguments_digest), key)
         for grant in spent:
             self._grants.revoke(grant)
         return decision
-
-    def _denial(
-        self,
-        chat: str | None,
-        named: Record,
-        failure: Failure,
-        decision: Decision | None = None,
-    ) -> Record:
-        """The record of a call that is denied, with the failure in the words of its count."""
-        failure = failure.repeated(self._count(chat, named, failure.code, 1))
-        verdicts = () if decision is None else decision.verdicts
-        return {
-            "state": CallState.DENIED.value,
-            "name": named["name"],
-            "tool": named["tool"],
-            "failure": attrs.asdict(failure),
-            "verdicts": [_records.verdict_to_json(one) for one in verdicts],
-            "final": True,
-        }
-
-    def _count(self, chat: str | None, named: Record, code: str, by: int) -> int:
-        """Counts one more (or less) denial of this tool in this chat for this cause."""
-        key = denials_key(chat, named, code)
-        while True:
-            old = self._store.get(key)
-            count = (0 if old is None else int(old["count"])) + by
-            if self._store.swap(key, old, {"count": count, "final": True}):
-                return count
-
-    def _index(self, key: Key, call: Key) -> None:
-        """Notes that an execution without a call id may be matched to this call."""
-        while True:
-            old = self._store.get(key)
-            calls = [] if old is None else old["calls"][1 - _CLAIMABLE :]
-            if self._store.swap(key, old, {"calls": [*calls, list(call[1:])], "final": True}):
-                return
-
-    def _change(
-        self,
-        key: Key,
-        from_: tuple[CallState, ...],
-        change: Callable[[Record], Record | None],
-        by: Provider | None = None,
-    ) -> bool:
-        """Changes the record of a call that is in one of these states; was it, and was it taken?"""
-        while True:
-            record = self._store.get(key)
-            if record is None or state_of(record) not in from_:
-                return False
-            if by is not None and record["provider"] != str(by):
-                return False
-            new = change(record)
-            if new is None:
-                return False
-            if self._store.swap(key, record, new):
-                return True
 
     def _ignore(self, what: str, key: Key) -> None:
         state = state_of(self._store.get(key))
@@ -559,21 +476,3 @@ class CallLedger:
             except Exception:  # noqa: BLE001  (the host's redactor: the decision stands without it)
                 _log.exception("the decision on %r could not be logged", decision.call.id)
         return decision
-
-
-_OPEN: Final = (CallState.ASKED, CallState.HANDED_OUT)
-
-
-def _ended(to: CallState) -> Callable[[Record], Record]:
-    """The change of a call's record that ends it."""
-
-    def end(record: Record) -> Record:
-        kept = {name: value for name, value in record.items() if name != "answers"}
-        return {**kept, "state": to.value, "final": True}
-
-    return end
-
-
-def _claimed(record: Record) -> Record | None:
-    """The change of a call's record that claims it, once."""
-    return None if record["claimed"] else {**record, "claimed": True}
