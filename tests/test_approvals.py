@@ -1,6 +1,7 @@
 """Approvals: what they bind, how they are saved, and what they can do in one decision."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -377,6 +378,97 @@ def test_there_is_nothing_to_answer_where_nothing_is_asked() -> None:
         answer_to(allowed, allow=True)
     with pytest.raises(ApprovalError, match="the call has no id, so an answer could not be told"):
         answer_to(ask_of(call(None)), allow=True)
+
+
+def test_an_answer_binds_all_that_was_asked() -> None:
+    """Whole: the call, the tool, the arguments, the asks, and what was said by whom and when."""
+    asking = ask_of(call(arguments={"sum": 1}))
+    plain: dict[str, Any] = {
+        "chat": "main",
+        "call_id": "c1",
+        "provider": BANK,
+        "own_name": "transfer",
+        "definition": PAY.digest,
+        "answers": frozenset({asking.verdicts[0].key}),
+    }
+    assert answer_to(asking, allow=True) == Approval(
+        **plain, allow=True, arguments=arguments_digest({"sum": 1}), reach=Reach.ONCE
+    )
+    assert answer_to(
+        asking, allow=False, by="ann", at=7, expires=9, reason="no", arguments={"sum": 2}
+    ) == Approval(
+        **plain,
+        allow=False,
+        arguments=arguments_digest({"sum": 2}),
+        reach=Reach.ONCE,
+        by="ann",
+        at=7,
+        expires=9,
+        reason="no",
+    )
+    assert answer_to(asking, allow=True, reach=Reach.SUBTREE, bind=ANY) == Approval(
+        **plain, allow=True, arguments=ANY, reach=Reach.SUBTREE
+    )
+
+
+def test_a_grant_binds_what_it_is_given() -> None:
+    """Whole: it names no call, and answers every ask about the tool."""
+    plain: dict[str, Any] = {
+        "allow": True,
+        "chat": "main",
+        "provider": BANK,
+        "own_name": "transfer",
+        "definition": PAY.digest,
+    }
+    assert grant_for(
+        PAY, chat="main", reach=Reach.ONCE, arguments={"sum": 1}, by="ann", at=7, expires=9
+    ) == Approval(
+        **plain,
+        arguments=arguments_digest({"sum": 1}),
+        reach=Reach.ONCE,
+        by="ann",
+        at=7,
+        expires=9,
+    )
+    condition = {"sum": {"at_most": 5}}
+    assert grant_for(
+        PAY, chat="main", reach=Reach.SUBTREE, arguments=None, condition=condition
+    ) == Approval(**plain, arguments=freeze(condition), reach=Reach.SUBTREE)
+    assert grant_for(PAY, chat="main", reach=Reach.CHAT, arguments=ANY) == Approval(
+        **plain, arguments=ANY, reach=Reach.CHAT
+    )
+
+
+def test_what_cannot_be_answered_or_granted_is_said_in_full() -> None:
+    """With what to do instead."""
+    allowed = PolicyEngine([]).on_tool_call(call(), TOOLS, USER)
+    asking, without_id = ask_of(call()), ask_of(call(None))
+    cases: list[tuple[Callable[[], Approval], str]] = [
+        (
+            lambda: answer_to(allowed, allow=True),
+            "the decision is allow, so there is nothing to answer",
+        ),
+        (
+            lambda: answer_to(without_id, allow=True),
+            "the call has no id, so an answer could not be told apart; give it one",
+        ),
+        (
+            lambda: grant(arguments=None),
+            "a grant binds arguments or a condition on them: give one of the two",
+        ),
+        (
+            lambda: answer_to(asking, allow=True, arguments={"x": float("nan")}),
+            "an approval cannot bind these arguments: NaN and infinities are not JSON",
+        ),
+        (
+            lambda: grant(arguments={"x": {1}}),
+            "an approval cannot bind these arguments: a value is a set, which is not JSON",
+        ),
+    ]
+    for make, why in cases:
+        with pytest.raises(ApprovalError) as caught:
+            make()
+        assert str(caught.value) == why
 
 
 @pytest.mark.parametrize(

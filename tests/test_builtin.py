@@ -188,6 +188,20 @@ def test_a_client_cannot_pass_for_a_server() -> None:
     )
 
 
+@pytest.mark.parametrize("entry", ["mcp:github", "client:desk", "host/", "model/"])
+def test_half_of_an_entry_is_no_name(entry: str) -> None:
+    """What begins with a provider is about that provider alone, also where no tool is named."""
+    assert allowed(entry, tools=Toolset([tool(entry, "client:desk"), tool(entry, "host")])) == []
+
+
+def test_an_entry_of_a_provider_that_cannot_be_spoils_no_other() -> None:
+    """Wherever it stands among them."""
+    good = [f"host/t{place}" for place in range(20)]
+    bad = [f"mcp:/t{place}" for place in range(20)]
+    tools = toolset(*(f"t{place}" for place in range(20)))
+    assert allowed(*good, *bad, tools=tools) == [one.name for one in tools]
+
+
 def test_an_id_with_a_slash_is_written_with_an_escape() -> None:
     """In entries as everywhere."""
     tools = Toolset([Tool(name="x", own_name="a/b", provider=Provider.mcp("org/repo%"))])
@@ -213,6 +227,9 @@ def test_the_reason_names_the_agent() -> None:
         "it is not among the tools of the agent 'coder'; use the tools this agent has, or leave "
         "the task to another agent"
     )
+    whole = Scope(agent=Agent(name="x" * 100, tools=()))
+    (verdict,) = PolicyEngine().filter_tools(tools, whole).withheld[tools[0]]
+    assert f"'{'x' * 100}'" in verdict.verdict.reason
     long = Scope(agent=Agent(name="x" * 1_000_000, tools=()))
     (verdict,) = PolicyEngine().filter_tools(tools, long).withheld[tools[0]]
     assert f"'{'x' * 100}...'" in verdict.verdict.reason

@@ -1,6 +1,10 @@
 """The call ledger: each call once, what becomes of calls, and executions without an id."""
 
+import asyncio
+import hashlib
 import json
+import logging
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -26,10 +30,10 @@ from tests.ledgers import (
 from tests.strategies import Rule
 from toolscope.calls import CallLedger, CallState, Ignored, answer_to, grant_for
 from toolscope.engine import PolicyEngine
-from toolscope.errors import LedgerError
+from toolscope.errors import ApprovalError, LedgerError
 from toolscope.hookspecs import hookimpl
 from toolscope.listings import Listing
-from toolscope.model import HOST, AnyArguments, Provider, Reach, Tool, ToolCall, Toolset
+from toolscope.model import HOST, AnyArguments, Approval, Provider, Reach, Tool, ToolCall, Toolset
 from toolscope.stores import Key, MemoryStore, Record
 from toolscope.verdicts import Decision, Effect, Verdict, ask, deny
 
@@ -409,6 +413,23 @@ def test_the_stricter_answer_on_both_forms_counts(
     assert effect(ledger, last) is Effect.DENY
 
 
+@pytest.mark.parametrize(
+    ("produced", "expected"),
+    [
+        (call(arguments="{"), "arguments_invalid"),
+        (call(name="gone"), "tool_unknown"),
+        (call(name="wipe"), "tool_denied"),
+    ],
+)
+def test_a_form_that_could_not_be_called_is_denied(produced: ToolCall, expected: str) -> None:
+    """What the model produced is denied without a verdict, so the rewritten call is as well."""
+    ledger = make_ledger({"wipe": "deny"})
+    for first, last in [(produced, call("a")), (call("b"), attrs.evolve(produced, id="b"))]:
+        decision = ledger.on_tool_call(last, TOOLS, USER, produced=first)
+        assert (code(decision), decision.provider) == (expected, None)
+        assert decision.call is last
+
+
 def test_a_grant_that_answers_either_form_is_spent() -> None:
     """Two forms with one ask each: both one-time grants go, and permit no second call."""
     ledger = CallLedger(PolicyEngine([BySum()]))
@@ -554,6 +575,13 @@ def test_a_call_that_never_holds_still_is_denied(name: str) -> None:
         "The call was submitted many times at once, so it was not run."
     )
     assert heard.decisions == [decision]
+    assert decision == Decision(
+        effect=Effect.DENY,
+        call=call(name=name),
+        tool=None,
+        scope=USER,
+        failure=decision.failure,
+    )
     assert list(store.items("spent")) == []
     assert [record["count"] for _, record in store.items("denials")] in ([], [0])
     assert [Reach(record["reach"]) for _, record in store.items("grant")] == [Reach.ONCE]
@@ -593,3 +621,295 @@ def test_a_toolset_may_change_between_ask_and_answer() -> None:
     decision = ledger.on_tool_call(call(), Toolset([Tool(name="read")]), USER)
     assert code(decision) == "tool_unknown"
     assert ledger.state("main", "c1") is CallState.DENIED
+
+
+# --------------------------------------------------------------------------------------------
+# Whole records
+# --------------------------------------------------------------------------------------------
+
+
+def kept(ledger: CallLedger, kind: str) -> dict[tuple[Any, ...], Any]:
+    """The records of this kind, by key."""
+    return {tuple(key): record for key, record in ledger.save()["records"] if key[0] == kind}
+
+
+def test_what_is_kept_of_a_call_on_its_way() -> None:
+    """Asked, answered, handed out, claimed, ended: each state whole."""
+    ledger = make_ledger()
+    key = ("call", "main", "c1")
+    record = {
+        "state": "asked",
+        "name": "pay",
+        "tool": "mcp:bank/transfer",
+        "provider": "mcp:bank",
+        "claimed": False,
+    }
+    decision = asked(ledger, call())
+    assert kept(ledger, "call") == {key: record}
+    answer = answer_to(decision, allow=True)
+    ledger.answer(answer)
+    assert kept(ledger, "call") == {key: {**record, "answers": [answer.to_json()]}}
+    ledger.answer(answer)
+    assert kept(ledger, "call") == {key: {**record, "answers": [answer.to_json()]}}
+    second = answer_to(decision, allow=True, by="ann")
+    ledger.answer(second)
+    answers = [answer.to_json(), second.to_json()]
+    assert kept(ledger, "call") == {key: {**record, "answers": answers}}
+    assert asked(ledger, call(arguments={"x": 1})).effect is Effect.ASK
+    assert kept(ledger, "call") == {key: {**record, "answers": answers}}
+    handed_out(ledger, call())
+    assert kept(ledger, "call") == {key: {**record, "state": "handed_out"}}
+    index = ("claim", "mcp:bank/transfer", decision.call.arguments_digest)
+    assert kept(ledger, "claim") == {index: {"calls": [["main", "c1"]], "final": True}}
+    assert ledger.claim(BANK, "transfer", {}, TOOLS, USER).call.id == "c1"
+    assert kept(ledger, "call") == {key: {**record, "state": "handed_out", "claimed": True}}
+    ledger.completed("main", "c1")
+    assert kept(ledger, "call") == {
+        key: {**record, "state": "completed", "claimed": True, "final": True}
+    }
+
+
+def test_an_end_forgets_the_answers() -> None:
+    """They could not count any more."""
+    ledger = make_ledger()
+    answered(ledger, call())
+    ledger.cancelled("main", "c1")
+    (record,) = kept(ledger, "call").values()
+    assert "answers" not in record
+    assert (record["state"], record["final"]) == ("cancelled", True)
+
+
+def test_what_is_kept_of_a_denied_call() -> None:
+    """Its failure in the words of its count, and the verdicts with all their parts."""
+
+    class Refusing:
+        name = "refusing"
+
+        @hookimpl
+        def on_tool_call(self, tool: Tool) -> Verdict | None:
+            if tool.name == "read":
+                raise OSError("gone")
+            return deny("no", code="quota", detail="7 of 7", rule="r1")
+
+    ledger = CallLedger(PolicyEngine([Refusing()]))
+    decision = ledger.on_tool_call(call(), TOOLS, USER)
+    assert decision.failure is not None
+    assert kept(ledger, "call") == {
+        ("call", "main", "c1"): {
+            "state": "denied",
+            "name": "pay",
+            "tool": "mcp:bank/transfer",
+            "failure": attrs.asdict(decision.failure),
+            "verdicts": [
+                {
+                    "plugin": "refusing",
+                    "effect": "deny",
+                    "reason": "no",
+                    "code": "quota",
+                    "detail": "7 of 7",
+                    "rule": "r1",
+                }
+            ],
+            "final": True,
+        }
+    }
+    assert kept(ledger, "denials") == {
+        ("denials", "main", "mcp:bank/transfer", "quota"): {"count": 1, "final": True}
+    }
+    fault = ledger.on_tool_call(call("c2", name="read"), TOOLS, USER)
+    (verdict,) = kept(ledger, "call")["call", "main", "c2"]["verdicts"]
+    assert verdict["error"] == "OSError: gone"
+    for one, first in ((call(), decision), (call("c2", name="read"), fault)):
+        assert ledger.on_tool_call(one, TOOLS, USER) == first
+
+
+def test_what_is_kept_of_a_spent_grant() -> None:
+    """Which call spent it; the grant itself is gone."""
+    ledger = make_ledger()
+    grant = grant_for(PAY, chat="main", reach=Reach.ONCE, arguments=AnyArguments.ANY)
+    ledger.grant(grant)
+    assert kept(ledger, "grant") == {("grant", grant.digest): grant.to_json()}
+    handed_out(ledger, call())
+    assert kept(ledger, "grant") == {}
+    assert kept(ledger, "spent") == {
+        ("spent", grant.digest): {"chat": "main", "call": "c1", "final": True}
+    }
+
+
+def test_what_is_kept_of_a_provider_that_left() -> None:
+    """When its grace ends, and after that nothing: calls that it takes later are not failed."""
+    ledger = make_ledger({})
+    ledger.provider_left(BANK, now=5, grace=2.5)
+    assert kept(ledger, "left") == {("left", "mcp:bank"): {"until": 7.5}}
+    assert ledger.time_passed(7.5) == ()
+    assert kept(ledger, "left") == {}
+    handed_out(ledger, call())
+    assert ledger.time_passed(100) == ()
+    assert ledger.state("main", "c1") is CallState.HANDED_OUT
+
+
+def test_an_unknown_name_is_counted_by_itself() -> None:
+    """A call without a tool is kept under its name."""
+    ledger = make_ledger()
+    ledger.on_tool_call(call(name="none"), TOOLS, USER)
+    (record,) = kept(ledger, "call").values()
+    assert (record["name"], record["tool"]) == ("none", "none")
+    assert list(kept(ledger, "denials")) == [("denials", "main", "none", "tool_unknown")]
+
+
+@pytest.mark.parametrize(
+    ("length", "cut"), [(200, False), (201, True)], ids=["as it is", "with a digest"]
+)
+def test_a_long_name_is_kept_short(length: int, cut: bool) -> None:
+    """200 characters of it, and the digest of the whole; surrogates are no obstacle."""
+    name = "\ud800" + "x" * (length - 1)
+    ledger = make_ledger()
+    ledger.on_tool_call(call(name=name), TOOLS, USER)
+    (record,) = kept(ledger, "call").values()
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    assert record["name"] == (f"{name[:200]} {digest}" if cut else name)
+
+
+# --------------------------------------------------------------------------------------------
+# The same questions, awaited
+# --------------------------------------------------------------------------------------------
+
+DESK = Provider.client("desk")
+PHONE = Provider.client("phone")
+SHARED = Toolset([Tool(name="dial", provider=DESK), Tool(name="dial", provider=PHONE)])
+
+
+class Later:
+    """Asks about tools of this name, after a while."""
+
+    name = "later"
+
+    @hookimpl
+    async def on_tool_call(self, tool: Tool) -> Verdict | None:
+        await asyncio.sleep(0)
+        return ask("it costs money") if tool.name == "pay" else None
+
+
+def test_an_awaited_decision_is_told_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """With the scope, the preference and the approvals that it was asked with."""
+    heard = Heard()
+    ledger = CallLedger(PolicyEngine([heard, Later()]))
+
+    async def main() -> None:
+        first = await ledger.on_tool_call_async(call("a", name="dial"), SHARED, USER, "phone")
+        assert (first.effect, first.provider, first.scope) == (Effect.ALLOW, PHONE, USER)
+        asking = await ledger.on_tool_call_async(call("b"), TOOLS, USER)
+        assert asking.effect is Effect.ASK
+        grant = grant_for(PAY, chat="main", reach=Reach.CHAT, arguments=AnyArguments.ANY)
+        granted = await ledger.on_tool_call_async(call("b"), TOOLS, USER, approvals=[grant])
+        assert (granted.effect, granted.approvals) == (Effect.ALLOW, (grant,))
+        settled = await ledger.on_tool_call_async(call("b"), TOOLS, ALONE)
+        assert (code(settled), settled.scope) == ("call_settled", ALONE)
+        assert heard.decisions == [first, asking, granted, settled]
+
+    with caplog.at_level(logging.INFO, logger="toolscope.decisions"):
+        asyncio.run(main())
+    seconds = [json.loads(one.getMessage())["seconds"] for one in caplog.records]
+    assert len(seconds) == 4
+    assert all(0 <= one < 60 for one in seconds)
+
+
+@pytest.mark.parametrize("parts", [(500, 1), (1, 500)])
+def test_both_forms_are_asked_about_when_awaited(parts: tuple[int, int]) -> None:
+    """As without waiting."""
+    ledger = CallLedger(PolicyEngine([BySum()]))
+    produced, final = (call(arguments={"sum": part}) for part in parts)
+    decision = asyncio.run(ledger.on_tool_call_async(final, TOOLS, USER, produced=produced))
+    assert (decision.effect, decision.call) == (Effect.DENY, final)
+
+
+def claim_now(ledger: CallLedger, *parts: Any) -> Decision:
+    return ledger.claim(*parts)
+
+
+def claim_awaited(ledger: CallLedger, *parts: Any) -> Decision:
+    return asyncio.run(ledger.claim_async(*parts))
+
+
+@pytest.mark.parametrize("claim", [claim_now, claim_awaited])
+def test_a_matched_claim_is_an_allow_that_names_the_call(claim: Any) -> None:
+    """In the scope that it arrived in, once."""
+    ledger = make_ledger({})
+    handed_out(ledger, call(arguments={"a": 1}))
+    assert claim(ledger, BANK, "transfer", {"a": 1}, TOOLS, ALONE) == Decision(
+        effect=Effect.ALLOW,
+        call=ToolCall(id="c1", chat="main", name="pay", provider=BANK, arguments={"a": 1}),
+        tool=PAY,
+        scope=ALONE,
+        provider=BANK,
+    )
+    again = claim(ledger, BANK, "transfer", {"a": 1}, TOOLS, USER)
+    assert again == Decision(
+        effect=Effect.ALLOW,
+        call=ToolCall(name="pay", provider=BANK, arguments={"a": 1}),
+        tool=PAY,
+        scope=attrs.evolve(USER, can_ask=False),
+        provider=BANK,
+    )
+
+
+@pytest.mark.parametrize("claim", [claim_now, claim_awaited])
+def test_a_claim_of_its_own_is_decided_with_the_preference(claim: Any) -> None:
+    """A client's tool that is shadowed without it is there with it."""
+    ledger = make_ledger({})
+    assert code(claim(ledger, PHONE, "dial", {}, SHARED, USER)) == "tool_not_available"
+    decision = claim(ledger, PHONE, "dial", {}, SHARED, USER, "phone")
+    assert (decision.effect, decision.provider) == (Effect.ALLOW, PHONE)
+    unknown = claim(ledger, PHONE, "hang up", {"a": 1}, SHARED, USER, "phone")
+    assert code(unknown) == "tool_unknown"
+    assert unknown.call == ToolCall(name="hang up", provider=PHONE, arguments={"a": 1})
+    assert unknown.scope == attrs.evolve(USER, can_ask=False)
+
+
+def test_an_open_ask_of_both_forms_is_lifted_where_nobody_can_be_asked() -> None:
+    """A grant answers what would be denied only because it reaches no person."""
+    ledger = CallLedger(PolicyEngine([BySum()]))
+    last, first = call(arguments={"sum": 60}), call(arguments={"sum": 50})
+    grant = grant_for(PAY, chat="main", reach=Reach.CHAT, arguments=AnyArguments.ANY)
+    decision = ledger.on_tool_call(last, TOOLS, ALONE, approvals=[grant], produced=first)
+    assert (decision.effect, decision.call, decision.approvals) == (Effect.ALLOW, last, (grant,))
+
+
+def test_a_ledger_says_what_it_does_not_take() -> None:
+    """Word for word, with what to do instead."""
+    ledger = make_ledger()
+    grant = grant_for(PAY, chat="main", reach=Reach.ONCE, arguments=AnyArguments.ANY)
+    answer = answer_to(asked(ledger, call()), allow=True)
+    condition = grant_for(
+        PAY, chat="main", reach=Reach.CHAT, arguments=None, condition={"sum": {"at_most": 5}}
+    )
+    cases: list[tuple[Callable[[Approval], None], Approval, str]] = [
+        (
+            ledger.answer,
+            grant,
+            "an answer names the call it answers; give a grant to grant()",
+        ),
+        (
+            ledger.answer,
+            attrs.evolve(answer, call_id="c9"),
+            "call 'c9' in chat 'main' waits for no answer; nothing was taken",
+        ),
+        (ledger.grant, answer, "a grant names no call; give an answer to answer()"),
+        (
+            ledger.grant,
+            condition,
+            (
+                "this ledger evaluates no conditions, so the grant would never hold; give it "
+                "'conditions', or grant the arguments"
+            ),
+        ),
+    ]
+    for take, given, why in cases:
+        with pytest.raises(ApprovalError) as caught:
+            take(given)
+        assert str(caught.value) == why
+    ledger.grant(grant)
+    handed_out(ledger, call("c2"))
+    with pytest.raises(ApprovalError) as caught:
+        ledger.grant(grant)
+    assert str(caught.value) == "this grant is spent; give a new one, told apart by its 'at'"

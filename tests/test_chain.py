@@ -1,7 +1,10 @@
 """Faults of rules: each denies, with its plugin named and the error kept apart (law L4)."""
 
 import asyncio
+import gc
+import inspect
 import logging
+import warnings
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from typing import Any
 
@@ -447,9 +450,11 @@ def test_an_awaitable_that_cannot_be_ended_denies_all_the_same(
     """What goes wrong in ending it is logged; the host sees none of it."""
     decision = decision_with(UncancellableAwaitable).on_tool_call(CALL, TOOLS, SCOPE)
     assert call_error(decision) is not None
-    assert [record.message for record in caplog.records] == [
-        "a rule's awaitable could not be closed"
-    ]
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("toolscope", "WARNING")
+    assert record.message == "a rule's awaitable could not be closed"
+    assert record.exc_info is not None
+    assert str(record.exc_info[1]) == "no"
     caplog.clear()
     decision = decision_with(PlainAwaitable).on_tool_call(CALL, TOOLS, SCOPE)
     assert call_error(decision) is not None
@@ -770,6 +775,29 @@ def test_a_cancelled_decision_is_recorded_as_a_deny_on_trio() -> None:
         assert call_error(decision) == CANCELLED
 
 
+def test_an_awaitable_that_no_task_came_to_await_is_closed() -> None:
+    """It would warn later, somewhere else, that it was never awaited."""
+    given = a_coroutine()
+
+    async def main() -> None:
+        asking = asyncio.ensure_future(
+            decision_with(lambda: given).on_tool_call_async(CALL, TOOLS, SCOPE)
+        )
+        await asyncio.sleep(0)  # asked, and its tasks made, but none of them has begun
+        for task in asyncio.all_tasks():
+            if task is not asyncio.current_task():
+                task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    with warnings.catch_warnings():
+        # The tasks that never began are anyio's, and warn of themselves.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        asyncio.run(main())
+        gc.collect()
+    assert inspect.getcoroutinestate(given) == inspect.CORO_CLOSED
+
+
 @BACKENDS
 def test_awaitables_are_closed_unasked_where_a_sync_rule_denies(backend: str) -> None:
     """Nobody waits for an answer that could change nothing; no coroutine is left to warn."""
@@ -992,6 +1020,7 @@ def test_an_observer_that_raises_is_logged_and_changes_nothing(
         assert list(engine.filter_tools(TOOLS, SCOPE)) == list(TOOLS)
     assert told == ["b"]
     (record,) = caplog.records
+    assert (record.name, record.levelname) == ("toolscope", "ERROR")
     assert record.getMessage() == "on_decision of plugin 'a' failed"
     assert record.exc_info is not None
     assert str(record.exc_info[1]) == "the log is full"

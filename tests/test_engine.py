@@ -741,3 +741,52 @@ def test_the_model_providers_tools_can_only_be_withheld() -> None:
     tools = Toolset([Tool(name="search", provider=MODEL, availability=Availability.USER_CHATS)])
     assert list(PolicyEngine().filter_tools(tools, USER)) == list(tools)
     assert list(PolicyEngine().filter_tools(tools, WORKER)) == []
+
+
+def test_observers_can_be_told_of_a_decision_that_counts_instead() -> None:
+    """Of that very one; an observer that asks in turn is refused, and afterwards all is as it was.
+
+    What tells is a hook's question too: it is refused inside of one.
+    """
+    told: list[object] = []
+    refused: list[str] = []
+
+    class Noting:
+        name = "noting"
+
+        @hookimpl
+        def on_decision(self, outcome: Decision | Listing) -> None:
+            told.append(outcome)
+            if isinstance(outcome, Decision):
+                for again in (
+                    lambda: engine.tell(outcome),
+                    lambda: engine.filter_tools(TOOLS, WORKER),
+                    lambda: engine.on_tool_call(outcome.call, TOOLS, WORKER),
+                    engine.reload,
+                ):
+                    with pytest.raises(RecursionRefused) as caught:
+                        again()
+                    refused.append(str(caught.value))
+
+    engine = PolicyEngine([Noting()])
+    decision = PolicyEngine().on_tool_call(ToolCall(name="shell"), TOOLS, USER)
+    for _ in range(2):
+        engine.tell(decision)
+    assert [one is decision for one in told] == [True, True]
+    assert (
+        refused
+        == ["a hook asked the engine that is asking it; decide from the hook's own arguments"] * 8
+    )
+    assert engine.on_tool_call(ToolCall(name="shell"), TOOLS, USER).effect is Effect.ALLOW
+    assert isinstance(engine.reload(), PolicyEngine)
+    PolicyEngine().tell(decision)
+
+
+def test_the_preference_counts_for_calls_however_they_are_asked_about() -> None:
+    """Sync and async: the client that started the turn has the name."""
+    tools = Toolset([DESK, PHONE])
+    call = ToolCall(name="copy")
+    engine = PolicyEngine()
+    for prefer, tool_ in (("phone", PHONE), (None, DESK)):
+        assert engine.on_tool_call(call, tools, USER, prefer).tool is tool_
+        assert asyncio.run(engine.on_tool_call_async(call, tools, USER, prefer)).tool is tool_

@@ -165,9 +165,10 @@ def records(*rows: Any) -> Any:
 
 
 OUT = {"state": "handed_out", "name": "t", "tool": "host/t", "provider": "host", "claimed": False}
+FAILURE = {"code": "c", "message": "m", "attempts": 1, "final": True}
 NO = {
     "state": "denied", "name": "t", "tool": "host/t", "final": True,
-    "failure": {"code": "c", "message": "m", "attempts": 1, "final": True},
+    "failure": FAILURE,
     "verdicts": [{"plugin": "p", "effect": "deny", "reason": "r"}],
 }  # fmt: skip
 KEY = ["call", None, "c1"]
@@ -363,3 +364,85 @@ def test_a_store_that_is_closed_hands_nothing_out(tmp_path: Path) -> None:
         effect(make_ledger(store=store), call(name="read"))
     with pytest.raises(LedgerError, match=r"cannot be written: .*; nothing was handed out"):
         store.swap(("call", None, "c"), None, {})
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ([KEY, {**OUT, "name": 5}], "TypeError: a text is missing"),
+        ([KEY, {**OUT, "tool": None}], "TypeError: a text is missing"),
+        ([KEY, {**OUT, "claimed": 1}], "TypeError: a call that is neither claimed nor not"),
+        (
+            [KEY, {**NO, "failure": {**FAILURE, "code": 5}}],
+            "TypeError: a text is missing",
+        ),
+        (
+            [KEY, {**NO, "failure": {**FAILURE, "message": None}}],
+            "TypeError: a text is missing",
+        ),
+        (
+            [KEY, {**NO, "failure": {**FAILURE, "attempts": False}}],
+            "ValueError: a number is missing",
+        ),
+        ([["claim", "t", "d"], {"calls": [["main", 5]]}], "TypeError: a text is missing"),
+        ([["claim", "t", "d"], {"calls": [[5, "c1"]]}], "TypeError: a text is missing"),
+        (
+            [["denials", None, "t", "c"], {"count": float("nan")}],
+            "ValueError: a number is missing",
+        ),
+        ([["left", "host"], {"until": True}], "ValueError: a number is missing"),
+        ([["left", "host", 1], {"until": 1}], "ValueError: the unknown record ('left', 'host', 1)"),
+    ],
+)
+def test_a_saved_ledger_says_what_is_wrong_with_it(row: Any, why: str) -> None:
+    """Word for word, with what to do about it."""
+    with pytest.raises(LedgerError) as caught:
+        make_ledger().load(records(row))
+    assert str(caught.value) == (
+        f"the saved ledger cannot be read ({why}); treat its calls as settled"
+    )
+
+
+@pytest.mark.parametrize("chat", ["main", None, ""])
+def test_a_claim_of_any_chat_is_loaded(chat: str | None) -> None:
+    """A call may be in no chat."""
+    ledger = make_ledger()
+    rows = records([["claim", "t", "d"], {"calls": [[chat, "c1"]]}])
+    ledger.load(rows)
+    assert ledger.save() == rows
+
+
+def test_a_grant_is_saved_under_its_own_name_and_names_no_call() -> None:
+    """Another one would be spent in its place."""
+    answer = answer_to(asked(make_ledger(), call()), allow=True)
+    grant = grant_for(PAY, chat="main", reach=Reach.CHAT, arguments={})
+    for name, saved in (("x", grant), (answer.digest, answer)):
+        with pytest.raises(LedgerError) as caught:
+            make_ledger().load(records([["grant", name], saved.to_json()]))
+        assert str(caught.value) == (
+            "the saved ledger cannot be read (ValueError: a grant under the name of another one); "
+            "treat its calls as settled"
+        )
+
+
+def test_what_hinders_loading_is_said_in_full() -> None:
+    """Records that are there already, and a record that is there twice."""
+    ledger = make_ledger()
+    rows = records([KEY, OUT])
+    ledger.load(rows)
+    with pytest.raises(LedgerError) as caught:
+        ledger.load(rows)
+    assert str(caught.value) == "this ledger holds records already; load into a new one"
+    other = make_ledger()
+    with pytest.raises(LedgerError) as caught:
+        other.load(records([KEY, OUT], [["spent", "x"], {}], [KEY, OUT]))
+    assert str(caught.value) == (
+        "the record ('call', None, 'c1') is there twice, or the ledger was used while it was "
+        "loaded; nothing was loaded"
+    )
+    assert other.save() == records()
+    with pytest.raises(LedgerError) as caught:
+        other.load({"schema": 2, "records": []})
+    assert str(caught.value) == (
+        "the saved ledger is no object of schema 1; treat its calls as settled"
+    )

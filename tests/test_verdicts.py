@@ -5,17 +5,24 @@ from typing import Any
 
 import pytest
 
-from toolscope.model import Agent, Provider, Scope, ToolCall
+from toolscope.calls import answer_to, grant_for
+from toolscope.model import Agent, AnyArguments, InvalidArguments, Provider, Reach, Scope, ToolCall
 from toolscope.testing import tool
 from toolscope.verdicts import (
     Code,
+    Decision,
     Effect,
     Failure,
     PluginVerdict,
+    Unlisted,
     Verdict,
     ask,
     decide,
+    decide_invalid,
+    decide_settled,
+    decide_unlisted,
     deny,
+    refusal,
     why_unlisted,
 )
 
@@ -26,6 +33,9 @@ TOOL = tool("read", "client:desk")
 def test_a_verdict_is_an_ask_or_a_deny() -> None:
     """Made by the two functions; equal verdicts are equal."""
     assert ask("may it?") == Verdict(effect=Effect.ASK, reason="may it?")
+    assert ask("may it?", code="cost", detail="7 of 7", rule="rules.toml:3") == Verdict(
+        effect=Effect.ASK, reason="may it?", code="cost", detail="7 of 7", rule="rules.toml:3"
+    )
     full = deny("no", code="quota", detail="7 of 7", rule="rules.toml:3")
     assert (full.effect, full.reason, full.code, full.detail, full.rule) == (
         Effect.DENY,
@@ -189,3 +199,240 @@ def test_a_record_names_the_agent_without_its_allowlist() -> None:
         "attributes": {},
     }
     assert "agent" not in decide(CALL, TOOL, Scope(), []).record()["scope"]
+
+
+# --------------------------------------------------------------------------------------------
+# Whole outcomes
+# --------------------------------------------------------------------------------------------
+
+AGAIN = "The same call cannot succeed here; do not repeat it."
+
+
+def test_a_repeated_failure_says_how_often() -> None:
+    """The first is left as it is, the second counted, and from the third the model is to stop."""
+    first = Failure(code="quota", message="No.", final=False)
+    assert first.repeated(0) is first
+    assert first.repeated(1) is first
+    opening = "No. This is denial number"
+    assert first.repeated(2) == Failure(
+        code="quota",
+        message=f"{opening} 2 of this tool for this cause.",
+        attempts=2,
+        final=False,
+    )
+    assert first.repeated(3) == Failure(
+        code="quota",
+        message=f"{opening} 3 of this tool for this cause: stop calling it.",
+        attempts=3,
+        final=False,
+    )
+    assert Failure(code="quota", message="No.").repeated(2).final is True
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"), [(None, ""), ("it has completed", ": it has completed")]
+)
+def test_a_settled_call_says_what_became_of_it(reason: str | None, said: str) -> None:
+    """Where that is known; the tool may be gone meanwhile."""
+    message = f"This call of 'read' is settled, and no call runs twice{said}. {AGAIN}"
+    for one in (TOOL, None):
+        assert decide_settled(CALL, one, Scope(), reason) == Decision(
+            effect=Effect.DENY,
+            call=CALL,
+            tool=one,
+            scope=Scope(),
+            failure=Failure(code="call_settled", message=message, attempts=1, final=True),
+        )
+
+
+def test_a_call_with_invalid_arguments_says_why() -> None:
+    """No rule has said a thing about it."""
+    scope = Scope(origin="tool")
+    assert decide_invalid(CALL, TOOL, scope, InvalidArguments("they are no object")) == Decision(
+        effect=Effect.DENY,
+        call=CALL,
+        tool=TOOL,
+        scope=scope,
+        failure=Failure(
+            code="arguments_invalid",
+            message=f"The arguments of this call of 'read' are invalid: they are no object. "
+            f"{AGAIN}",
+        ),
+    )
+
+
+def test_a_call_of_an_unlisted_tool_has_the_verdicts_that_withhold_it() -> None:
+    """And nobody is named."""
+    unlisted = Unlisted(tool=TOOL, verdicts=(A_DENY,), failure=Failure(code="c", message="m"))
+    assert decide_unlisted(CALL, unlisted, Scope()) == Decision(
+        effect=Effect.DENY,
+        call=CALL,
+        tool=TOOL,
+        scope=Scope(),
+        verdicts=(A_DENY,),
+        failure=Failure(code="c", message="m"),
+    )
+
+
+def test_why_a_name_is_not_listed() -> None:
+    """It is unknown, shadowed, withheld, or borne by several."""
+    other = tool("read", "mcp:files")
+    for candidates, listed, verdicts, expected in [
+        (
+            [],
+            [],
+            [],
+            Unlisted(
+                tool=None,
+                verdicts=(),
+                failure=Failure(
+                    code="tool_unknown",
+                    message=f"There is no tool named 'read' in this chat. {AGAIN}",
+                ),
+            ),
+        ),
+        (
+            [TOOL],
+            [],
+            [],
+            Unlisted(
+                tool=TOOL,
+                verdicts=(),
+                failure=Failure(
+                    code="tool_not_available",
+                    message="The tool 'read' is not available in this chat: another provider's "
+                    f"tool has this name here; call that one. {AGAIN}",
+                ),
+            ),
+        ),
+        (
+            [TOOL],
+            [],
+            [A_DENY],
+            Unlisted(
+                tool=TOOL,
+                verdicts=(A_DENY,),
+                failure=Failure(
+                    code="tool_not_available",
+                    message=f"The tool 'read' is not available in this chat: it is late. {AGAIN}",
+                ),
+            ),
+        ),
+        (
+            [TOOL, other],
+            [TOOL, other],
+            [A_DENY],
+            Unlisted(
+                tool=None,
+                verdicts=(),
+                failure=Failure(
+                    code="tool_ambiguous",
+                    message="More than one tool is named 'read', and the call does not say whose. "
+                    f"{AGAIN}",
+                ),
+            ),
+        ),
+    ]:
+        assert why_unlisted("read", candidates, listed, verdicts) == expected
+
+
+def test_a_refusal_says_what_was_said() -> None:
+    """Each text once its closing signs are gone, or nothing."""
+    assert refusal("read", ["not now.", "never; "]) == Failure(
+        code="approval_refused",
+        message=f"A person refused this call of 'read': not now; never. {AGAIN}",
+    )
+    assert refusal("read", []).message == f"A person refused this call of 'read'. {AGAIN}"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("x" * 100, f"'{'x' * 100}'"),
+        ("x" * 101, f"'{'x' * 100}...'"),
+        ("é", "'é'"),
+        ("a\nb", "'a\\nb'"),
+    ],
+)
+def test_a_name_is_shown_in_a_line_of_its_own_length(name: str, shown: str) -> None:
+    """100 characters of it, and those that cannot be printed as escapes."""
+    assert refusal(name, []).message == f"A person refused this call of {shown}. {AGAIN}"
+
+
+def test_verdicts_of_one_plugin_have_an_order_of_their_own() -> None:
+    """By reason, then code, then detail, then rule; each may be absent."""
+    in_order = [
+        PluginVerdict(plugin=plugin, verdict=deny(reason, code=code, detail=detail, rule=rule))
+        for plugin, reason, code, detail, rule in [
+            ("a", "z", "z", "z", "z"),
+            ("b", "a", "z", "z", "z"),
+            ("b", "b", None, "z", "z"),
+            ("b", "b", "a", None, "z"),
+            ("b", "b", "a", "a", None),
+            ("b", "b", "a", "a", "a"),
+            ("b", "b", "a", "b", None),
+            ("b", "b", "b", None, None),
+        ]
+    ]
+    for given in (in_order, in_order[::-1], in_order[1::2] + in_order[::2]):
+        assert decide(CALL, TOOL, Scope(), given).verdicts == tuple(in_order)
+        assert why_unlisted("read", [TOOL], [], given).verdicts == tuple(in_order)
+
+
+def test_what_no_rule_objects_to_is_allowed_whole() -> None:
+    """The provider is the tool's; what was not asked is empty."""
+    decision = decide(CALL, TOOL, Scope(), [])
+    assert decision == Decision(
+        effect=Effect.ALLOW,
+        call=CALL,
+        tool=TOOL,
+        scope=Scope(),
+        verdicts=(),
+        provider=Provider.client("desk"),
+        failure=None,
+        approvals=(),
+        unused_approvals=(),
+    )
+
+
+def test_an_ask_that_reaches_nobody_says_what_it_asked() -> None:
+    """All of the reasons, in the order of plugin names."""
+    assert decide(CALL, TOOL, Scope(), [AN_ASK, B_ASK]) == Decision(
+        effect=Effect.DENY,
+        call=CALL,
+        tool=TOOL,
+        scope=Scope(),
+        verdicts=(B_ASK, AN_ASK),
+        failure=Failure(
+            code="approval_unavailable",
+            message="This call of 'read' needs a person's approval, and nobody can be asked in "
+            f"this chat: it is public; it costs money. {AGAIN}",
+        ),
+    )
+
+
+def test_of_one_time_grants_the_first_to_expire_counts() -> None:
+    """One that never expires comes last of all."""
+    one = ToolCall(name="read", chat="main", id="c1")
+    grants = [
+        grant_for(
+            TOOL, chat="main", reach=Reach.ONCE, arguments=AnyArguments.ANY, expires=expires, at=at
+        )
+        for at, expires in enumerate([1.0, 2.0, 3.0, 4.0, 5.0, None])
+    ]
+    for first in range(len(grants)):
+        for given in (grants[first:], grants[first:][::-1]):
+            decision = decide(one, TOOL, Scope(can_ask=True), [AN_ASK], given)
+            assert decision.approvals == (grants[first],)
+
+
+def test_the_answer_to_this_very_call_counts_before_one_that_reaches_further() -> None:
+    """Whatever else they say."""
+    one = ToolCall(name="read", chat="main", id="c1")
+    scope = Scope(can_ask=True)
+    asking = decide(one, TOOL, scope, [AN_ASK])
+    for by in "abcdefgh":
+        near = answer_to(asking, allow=True, by=by)
+        wide = answer_to(asking, allow=True, by=by, reach=Reach.CHAT)
+        for given in ([near, wide], [wide, near]):
+            assert decide(one, TOOL, scope, [AN_ASK], given).approvals == (near,)
