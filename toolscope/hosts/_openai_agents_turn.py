@@ -18,27 +18,40 @@ from toolscope.listings import Listing
 from toolscope.model import UNKNOWN, Agent, FrozenDict, Origin, Scope, Tool, ToolCall, Toolset
 from toolscope.verdicts import Decision, Effect
 
-__all__ = ["Turn", "chat_of", "current_turn", "scope_of_run"]
+__all__ = ["Turn", "current_turn", "run_of", "scope_of_run"]
 
 current_turn: ContextVar["Turn | None"] = ContextVar("toolscope_turn", default=None)
 """The turn whose calls run in this context: set with the tool list, before the model is asked."""
 
 _PROCESS: Final = uuid.uuid4().hex[:12]
 _numbers = itertools.count()
-_CHAT: Final = "_toolscope_chat"
+_RUN: Final = "_toolscope_run"
 _MOST_TIMES: Final = 1_000
 
 
-def chat_of(run_context: RunContextWrapper[Any]) -> str:
-    """Names a run: the host gives it no name, and models use the same call ids in many runs.
+class Run:
+    """What stays with a run of the host: its name, and its last turn.
 
-    It stays with the context, of which the host makes shallow copies when a run is interrupted.
+    The host gives a run no name, and models use the same call ids in many runs.
     """
+
+    __slots__ = ("chat", "turn")
+
+    def __init__(self) -> None:
+        self.chat = f"{_PROCESS}-{next(_numbers)}"
+        self.turn: Turn | None = None
+
+    def __deepcopy__(self, memo: object) -> "Run":
+        return self
+
+
+def run_of(run_context: RunContextWrapper[Any]) -> Run:
+    """The run of a context: kept in it, since the host copies the contexts of interrupted runs."""
     members = vars(run_context)
-    chat: str | None = members.get(_CHAT)
-    if chat is None:
-        chat = members[_CHAT] = f"{_PROCESS}-{next(_numbers)}"
-    return chat
+    run: Run | None = members.get(_RUN)
+    if run is None:
+        run = members[_RUN] = Run()
+    return run
 
 
 @attrs.define
@@ -50,6 +63,11 @@ class Decided:
     """The arguments as the model wrote them; None where the host handed them on parsed only."""
     provisional: bool = False
     """Whether the host asks a person before the call is submitted to the ledger."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no person's answer can change it any more."""
+        return not self.provisional and self.decision.effect is not Effect.ASK
 
     @property
     def is_handed_out(self) -> bool:
@@ -80,13 +98,6 @@ class Turn:
             if known is guarded:
                 return tool
         return None
-
-    def settled(self, call_id: str, arguments: object) -> Decision | None:
-        """The allow or denial that was decided for exactly this text, None where there is none."""
-        known = self.decided.get(call_id)
-        if known is None or known.provisional or known.text != arguments:
-            return None
-        return None if known.decision.effect is Effect.ASK else known.decision
 
     async def decide(
         self,

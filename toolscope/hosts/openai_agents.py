@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
 
 import attrs
 from agents import (
@@ -40,7 +39,7 @@ from agents.util._approvals import evaluate_function_tool_approval
 from toolscope import scopes
 from toolscope.hosts._openai_agents_reach import reached, uncovered
 from toolscope.hosts._openai_agents_tools import Snapshot, function_of, read_tools
-from toolscope.hosts._openai_agents_turn import Turn, chat_of, current_turn, scope_of_run
+from toolscope.hosts._openai_agents_turn import Turn, current_turn, run_of, scope_of_run
 from toolscope.hosts._point import EnforcementPoint, Policy, failed_decision
 from toolscope.model import Scope, ToolCall, Toolset
 from toolscope.verdicts import Decision, Effect
@@ -120,7 +119,6 @@ class _Host:
         self._declared = declared
         self._own = own
         self._known: tuple[Snapshot, list[HostTool], Toolset] | None = None
-        self._turns: WeakKeyDictionary[RunContextWrapper[Any], Turn] = WeakKeyDictionary()
         self._guarded: dict[int, tuple[FunctionTool, FunctionTool]] = {}
         self._asked: dict[tuple[str, str], Decision] = {}
 
@@ -132,10 +130,11 @@ class _Host:
         self, name: str, run_context: RunContextWrapper[Any], tools: list[HostTool]
     ) -> list[HostTool]:
         """The tools to show, guarded; begins a turn."""
-        self._settle_refused(run_context)
-        before = self._turns.get(run_context)
-        if before is not None:
-            before.close()
+        if self._asked:
+            self._settle_refused(run_context)
+        run = run_of(run_context)
+        if run.turn is not None:
+            run.turn.close()
         scope, toolset, listing = None, Toolset(), None
         guarded: list[HostTool] = []
         shown: list[HostTool] = []
@@ -153,8 +152,7 @@ class _Host:
                 pairs = zip(guarded, toolset, strict=True)
                 listed = set(listing)
                 shown = [tool for tool, read in pairs if read in listed]
-        turn = Turn(self._point, scope, guarded, toolset, listing, chat_of(run_context))
-        self._turns[run_context] = turn
+        run.turn = turn = Turn(self._point, scope, guarded, toolset, listing, run.chat)
         current_turn.set(turn)
         return shown
 
@@ -253,13 +251,12 @@ class _Invoker:
 
     async def check(self, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         """Rejects a denied call with its reason; runs before a person is asked, and afterwards."""
-        context, call_id = data.context, data.context.tool_call_id
-        approved = self._approved(context)
+        context = data.context
         decision = await self._decide(
-            call_id,
+            context.tool_call_id,
             context.tool_arguments or "{}",
-            approved=approved,
-            provisional=not approved and self._needs is not False and not self._submitted(call_id),
+            context,
+            provisional=self._needs is not False,
         )
         if decision.failure is not None:
             return ToolGuardrailFunctionOutput.reject_content(
@@ -277,8 +274,7 @@ class _Invoker:
     async def __call__(self, context: ToolContext[Any], arguments: str) -> Any:
         """Runs the tool: runs that start in it are this chat's children."""
         turn, call_id = current_turn.get(), context.tool_call_id
-        approved = self._approved(context)
-        decision = await self._decide(call_id, arguments or "{}", approved=approved)
+        decision = await self._decide(call_id, arguments or "{}", context)
         if turn is None or turn.scope is None or decision.effect is not Effect.ALLOW:
             return _message(decision)
         failed = True
@@ -292,12 +288,6 @@ class _Invoker:
             turn.ended(call_id, failed=failed)
         return result
 
-    def _submitted(self, call_id: str) -> bool:
-        """Whether the ledger has decided the call in this turn."""
-        turn = current_turn.get()
-        known = None if turn is None else turn.decided.get(call_id)
-        return known is not None and not known.provisional
-
     def _approved(self, context: ToolContext[Any]) -> bool:
         """Whether a person has allowed this call, by the host's own means."""
         name, call_id = self._tool.name, context.tool_call_id
@@ -310,27 +300,36 @@ class _Invoker:
         self,
         call_id: str,
         arguments: object,
+        context: ToolContext[Any] | None = None,
         *,
-        approved: bool = False,
         provisional: bool = False,
     ) -> Decision:
+        """The decision; with the call's ``context``, a person's answer counts.
+
+        A ``provisional`` one is for a call that the host asks people about: while they have not
+        answered, it is not submitted to the ledger.
+        """
         turn = current_turn.get()
-        if turn is not None and (settled := turn.settled(call_id, arguments)) is not None:
-            return settled
         name = self._tool.qualified_name
+        if turn is None:
+            return failed_decision(ToolCall(name=name), _NOTHING)
+        known = turn.decided.get(call_id)
+        settled = known is not None and known.is_settled
+        if known is not None and settled and known.text == arguments:
+            return known.decision
         try:
-            if turn is not None:
-                return await turn.decide(
-                    turn.tool_of(self._tool) or read_tools([self._tool])[0],
-                    name,
-                    call_id,
-                    arguments,
-                    approved=approved,
-                    provisional=provisional,
-                )
+            approved = not settled and context is not None and self._approved(context)
+            return await turn.decide(
+                turn.tool_of(self._tool) or read_tools([self._tool])[0],
+                name,
+                call_id,
+                arguments,
+                approved=approved,
+                provisional=provisional and not approved and not settled,
+            )
         except Exception:  # noqa: BLE001  (as above: what fails here is a denial, law L4)
             _log.exception("toolscope failed to decide a call; it is denied")
-        return failed_decision(ToolCall(name=name), _NOTHING)
+            return failed_decision(ToolCall(name=name), _NOTHING)
 
 
 def _is_interrupted(context: ToolContext[Any]) -> bool:
