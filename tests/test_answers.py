@@ -405,6 +405,17 @@ def test_a_grant_counts_where_nobody_can_be_asked() -> None:
     assert effect(ledger, call("c3"), ALONE) is Effect.ALLOW
 
 
+def test_grants_for_other_chats_are_passed_over_in_silence() -> None:
+    """Those of the chat above that do not come down, and those of a chat beside it."""
+    ledger = make_ledger()
+    for chat, reach in [("main", Reach.CHAT), ("main", Reach.ONCE), ("w2", Reach.SUBTREE)]:
+        ledger.grant(grant(chat=chat, reach=reach))
+    decision = ledger.on_tool_call(call(chat="w", ancestors=("main",)), TOOLS, WORKER)
+    assert (decision.effect, decision.unused_approvals) == (Effect.ASK, ())
+    ledger.grant(grant(reach=Reach.SUBTREE))
+    assert effect(ledger, call(chat="w", ancestors=("main",)), WORKER) is Effect.ALLOW
+
+
 def test_a_grant_lifts_no_deny_of_the_ledger_or_a_rule() -> None:
     """Neither a rule's deny nor a settled call."""
     ledger = make_ledger({"pay": "deny"})
