@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 import pytest
 
+from toolscope.calls import grant_for
 from toolscope.engine import PolicyEngine
 from toolscope.errors import ConfigurationError, RecursionRefused
 from toolscope.hookspecs import hookimpl
@@ -21,16 +22,18 @@ from toolscope.model import (
     HOST,
     MODEL,
     Agent,
+    AnyArguments,
     Availability,
     Origin,
     Provider,
+    Reach,
     Scope,
     Tool,
     ToolCall,
     Toolset,
 )
 from toolscope.testing import tool, toolset
-from toolscope.verdicts import Decision, Effect, Failure, Verdict, ask, deny
+from toolscope.verdicts import Decision, Effect, Failure, PluginVerdict, Verdict, ask, deny
 
 USER = Scope(origin="user", can_ask=True)
 WORKER = Scope(origin="tool")
@@ -790,3 +793,137 @@ def test_the_preference_counts_for_calls_however_they_are_asked_about() -> None:
     for prefer, tool_ in (("phone", PHONE), (None, DESK)):
         assert engine.on_tool_call(call, tools, USER, prefer).tool is tool_
         assert asyncio.run(engine.on_tool_call_async(call, tools, USER, prefer)).tool is tool_
+
+
+class Sync:
+    """Asks about ``shell`` in a chat that is here, and keeps what it is asked."""
+
+    name = "sync"
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    @hookimpl
+    def on_tool_call(self, call: ToolCall, tool: Tool, scope: Scope) -> Verdict | None:
+        self.asked.append((call, tool, scope))
+        return ask("it may cost") if tool.name == "shell" else None
+
+
+class Awaited:
+    """Has no opinion, once it may go on."""
+
+    name = "awaited"
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    @hookimpl
+    async def on_tool_call(self) -> None:
+        await self.go.wait()
+
+
+class Told:
+    """Keeps the decisions that it is told of."""
+
+    name = "told"
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+
+    @hookimpl
+    def on_decision(self, outcome: Decision | Listing) -> None:
+        if isinstance(outcome, Decision):
+            self.decisions.append(outcome)
+
+
+SHELL = ToolCall(name="shell", id="c1", chat="main")
+
+
+def test_an_awaited_decision_is_a_whole_one() -> None:
+    """Sync and awaited rules count, approvals count, and whoever is to be told is told."""
+
+    async def main() -> None:
+        sync, awaited, told = Sync(), Awaited(), Told()
+        awaited.go.set()
+        engine = PolicyEngine([sync, awaited, told])
+        asking = await engine.on_tool_call_async(SHELL, TOOLS, USER)
+        of_sync = PluginVerdict(plugin="sync", verdict=ask("it may cost"))
+        assert asking == Decision(
+            effect=Effect.ASK,
+            call=SHELL,
+            tool=TOOLS[3],
+            scope=USER,
+            verdicts=(of_sync,),
+            provider=HOST,
+        )
+        assert sync.asked == [(SHELL, TOOLS[3], USER)]
+        grant = grant_for(TOOLS[3], chat="main", reach=Reach.CHAT, arguments=AnyArguments.ANY)
+        allowed = await engine.on_tool_call_async(SHELL, TOOLS, USER, approvals=[grant])
+        assert (allowed.effect, allowed.approvals) == (Effect.ALLOW, (grant,))
+        await engine.on_tool_call_async(SHELL, TOOLS, USER, tell=False)
+        engine.on_tool_call(SHELL, TOOLS, USER, tell=False)
+        assert told.decisions == [asking, allowed]
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_decision_is_told_whole() -> None:
+    """A deny of the plugins that had not answered; approvals were of no use."""
+
+    async def main() -> None:
+        told = Told()
+        engine = PolicyEngine([Sync(), Awaited(), told])
+        grant = grant_for(TOOLS[3], chat="main", reach=Reach.CHAT, arguments=AnyArguments.ANY)
+        asking = asyncio.create_task(
+            engine.on_tool_call_async(SHELL, TOOLS, USER, approvals=[grant])
+        )
+        await asyncio.sleep(0.01)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        (decision,) = told.decisions
+        (verdict,) = decision.verdicts
+        assert (verdict.plugin, verdict.error) == (
+            "awaited",
+            "the decision was cancelled before on_tool_call answered",
+        )
+        assert decision.failure is not None
+        assert decision == Decision(
+            effect=Effect.DENY,
+            call=SHELL,
+            tool=TOOLS[3],
+            scope=USER,
+            verdicts=(verdict,),
+            failure=decision.failure,
+            unused_approvals=("an approval was not used: it lifts no deny",),
+        )
+        assert decision.failure.message == (
+            "The policy failed to decide about 'shell', so the call was not run: the rule of "
+            "plugin 'awaited' gave no decision, and no decision is no permission; go on without "
+            "this tool and say so."
+        )
+
+    asyncio.run(main())
+
+
+def test_while_a_decision_waits_its_context_may_ask_on() -> None:
+    """Tasks that share one context ask the engine at the same time, and after one another."""
+
+    async def main() -> None:
+        awaited = Awaited()
+        engine = PolicyEngine([awaited])
+        context = contextvars.copy_context()
+
+        def asking(name: str) -> "asyncio.Task[Decision]":
+            question = engine.on_tool_call_async(ToolCall(name=name), TOOLS, USER)
+            return asyncio.create_task(question, context=context)
+
+        first = asking("shell")
+        await asyncio.sleep(0.01)
+        second = asking("read_file")
+        await asyncio.sleep(0.01)
+        awaited.go.set()
+        for one in (first, second, asking("shell")):
+            assert (await one).effect is Effect.ALLOW
+
+    asyncio.run(main())

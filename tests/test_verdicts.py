@@ -338,9 +338,9 @@ def test_why_a_name_is_not_listed() -> None:
 
 def test_a_refusal_says_what_was_said() -> None:
     """Each text once its closing signs are gone, or nothing."""
-    assert refusal("read", ["not now.", "never; "]) == Failure(
+    assert refusal("read", ["not on X.", "never; "]) == Failure(
         code="approval_refused",
-        message=f"A person refused this call of 'read': not now; never. {AGAIN}",
+        message=f"A person refused this call of 'read': not on X; never. {AGAIN}",
     )
     assert refusal("read", []).message == f"A person refused this call of 'read'. {AGAIN}"
 
@@ -367,11 +367,11 @@ def test_verdicts_of_one_plugin_have_an_order_of_their_own() -> None:
             ("a", "z", "z", "z", "z"),
             ("b", "a", "z", "z", "z"),
             ("b", "b", None, "z", "z"),
-            ("b", "b", "a", None, "z"),
-            ("b", "b", "a", "a", None),
-            ("b", "b", "a", "a", "a"),
-            ("b", "b", "a", "b", None),
-            ("b", "b", "b", None, None),
+            ("b", "b", "A", None, "z"),
+            ("b", "b", "A", "A", None),
+            ("b", "b", "A", "A", "A"),
+            ("b", "b", "A", "B", None),
+            ("b", "b", "B", None, None),
         ]
     ]
     for given in (in_order, in_order[::-1], in_order[1::2] + in_order[::2]):
