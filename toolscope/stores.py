@@ -31,7 +31,10 @@ class Store(Protocol):
         """Replaces ``old`` by ``new`` (None = no record) if it is still there; was it?"""
 
     def items(self, kind: str) -> Iterator[tuple[Key, Record]]:
-        """Every record of one kind, in the order in which the keys first appeared."""
+        """Every record of one kind as it is now, in the order in which the keys first appeared.
+
+        Records may be swapped while the caller goes through them.
+        """
 
 
 class MemoryStore:
