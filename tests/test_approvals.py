@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ledgers import BANK, PAY, TOOLS, USER, WORKER, call
-from tests.strategies import Rule, json_objects
+from tests.strategies import Rule, calls, json_objects, plugins, scopes, toolsets
 from toolscope.calls import answer_to, grant_for
 from toolscope.engine import PolicyEngine
 from toolscope.errors import ApprovalError
@@ -189,6 +189,26 @@ def test_an_approval_lifts_no_deny() -> None:
     assert (decision.effect, decision.provider) == (Effect.DENY, None)
     assert [one.plugin for one in decision.verdicts] == ["b"]
     assert decision.unused_approvals == ("an approval was not used: it lifts no deny",)
+
+
+@given(plugins(), toolsets(), scopes(), calls, st.data())
+def test_an_approval_never_permits_what_a_rule_denies(
+    rules: list[Rule], tools: Toolset, scope: Scope, one: ToolCall, data: st.DataObject
+) -> None:
+    """Grants of any arguments for every tool, in any order: a deny stays word for word."""
+    engine = PolicyEngine(rules)
+    grants = [grant_for(tool, chat=None, reach=Reach.SUBTREE, arguments=ANY) for tool in tools]
+    without = engine.on_tool_call(one, tools, attrs.evolve(scope, can_ask=True))
+    granted = [
+        engine.on_tool_call(one, tools, scope, approvals=order)
+        for order in (grants, data.draw(st.permutations(grants)))
+    ]
+    for decision in granted:
+        if without.effect is Effect.DENY:
+            assert (decision.failure, decision.verdicts) == (without.failure, without.verdicts)
+        else:
+            assert (decision.effect, decision.tool) == (Effect.ALLOW, without.tool)
+    assert granted[0].approvals == granted[1].approvals
 
 
 def test_every_ask_needs_its_answer() -> None:
