@@ -64,6 +64,7 @@ events = st.one_of(
     st.tuples(st.just("turn"), chats, st.sampled_from(["turnComplete", "turnCancelled", "error"])),
     st.tuples(st.just("origin"), chats, st.sampled_from(["user", "fork", "tool"])),
     st.tuples(st.just("settle"), chats, ids),
+    st.tuples(st.just("truncate"), chats),
 )
 
 
@@ -158,6 +159,12 @@ class Run:
         action = {"type": f"chat/{end}", "turnId": f"t{self.turns[chat]}", "duration": 1}
         self.send(chat, action)
         self.begin(chat)
+
+    def do_truncate(self, chat: str) -> None:
+        self.send(chat, {"type": "chat/truncated", "turnId": f"t{self.turns[chat] - 1}"}, "desk-1")
+        if "activeTurn" not in self.session.chat_to_json(chat):
+            self.forbidden = {one for one in self.forbidden if one[0] != chat}  # gone as well
+            self.begin(chat)
 
     def do_origin(self, chat: str, kind: str) -> None:
         changes = {"origin": {"kind": kind, "chat": "ahp-chat:/elsewhere"}}

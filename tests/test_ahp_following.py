@@ -250,15 +250,22 @@ def test_parts_that_arrive_ready_made() -> None:
 
 
 def test_without_turns_only_the_running_one_is_kept() -> None:
-    """Memory stays bounded by one turn."""
-    chat = FollowedChat({"turns": [{"id": "t0"}], "activeTurn": {"id": "t1"}}, keep_turns=False)
+    """Memory stays bounded by one turn, and the ids of the last hundred."""
+    state = {"turns": [{"id": "t0", "x": 1}], "activeTurn": {"id": "t1"}}
+    chat = FollowedChat(state, keep_turns=False)
     chat.apply({"type": "chat/responsePart", "turnId": "t1", "part": {"kind": "markdown"}})
     assert (chat.active or {})["responseParts"] == []
     chat.apply({"type": "chat/turnComplete", "turnId": "t1"})
-    assert chat.turns == []
-    chat.apply({"type": "chat/turnStarted", "turnId": "t2"})
+    assert chat.turns == [{"id": "t0"}, {"id": "t1"}]
+    for number in range(2, 200):
+        chat.apply({"type": "chat/turnStarted", "turnId": f"t{number}"})
+        chat.apply({"type": "chat/turnComplete", "turnId": f"t{number}"})
+    assert [turn["id"] for turn in chat.turns] == [f"t{number}" for number in range(100, 200)]
+    chat.apply({"type": "chat/turnStarted", "turnId": "t200"})
     chat.apply({"type": "chat/truncated", "turnId": "t0"})
-    assert chat.turn is None
+    assert chat.turn == "t200"
+    chat.apply({"type": "chat/truncated", "turnId": "t150"})
+    assert chat.active is None
 
 
 def test_a_chat_that_is_truncated() -> None:

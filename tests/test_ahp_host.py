@@ -708,6 +708,34 @@ def test_the_end_of_a_turn_takes_the_pending_requests_away() -> None:
     assert session.ledger.state(MAIN, "c1") is CallState.CANCELLED
 
 
+def test_a_truncated_chat_takes_the_running_turn_away() -> None:
+    """Its open calls are cancelled, and nobody is asked to execute them any more."""
+    session = hosted()
+    called(session, MAIN, "look")
+    session.ready(MAIN, "c1")
+    called(session, MAIN, "made_up", "c2")
+    step = session.dispatch(MAIN, {"type": "chat/truncated", "turnId": "unknown"})
+    assert types(step) == ["truncated"]
+    step = session.dispatch(MAIN, {"type": "chat/truncated"})
+    assert types(step) == ["truncated", "inputNeededRemoved"]
+    assert session.ledger.state(MAIN, "c1") is CallState.CANCELLED
+    assert session.ledger.state(MAIN, "c2") is CallState.DENIED
+    start(session, MAIN)
+    assert called(session, MAIN, "look").sends == ()
+
+
+def test_snapshots_are_copies() -> None:
+    """What happens later is not in them, and what becomes of them changes nothing."""
+    session = hosted()
+    before = session.chat_to_json(MAIN)
+    called(session, MAIN, "look")
+    assert before["activeTurn"]["responseParts"] == []
+    session.chat_to_json(MAIN)["activeTurn"]["responseParts"].clear()
+    session.to_json()["chats"][0]["origin"]["kind"] = "x"
+    assert status(session) == "streaming"
+    assert session.to_json()["chats"][0]["origin"] == {"kind": "user"}
+
+
 def test_a_chat_that_is_removed_takes_its_requests_away() -> None:
     """Of that chat only."""
     session = hosted()
@@ -716,6 +744,7 @@ def test_a_chat_that_is_removed_takes_its_requests_away() -> None:
         session.ready(chat, "c1")
     step = session.dispatch(SESSION, {"type": "session/chatRemoved", "chat": WORK})
     assert types(step) == ["chatRemoved", "inputNeededRemoved"]
+    assert session.ledger.state(WORK, "c1") is CallState.CANCELLED
     assert len(session.to_json()["inputNeeded"]) == 1
     assert session.dispatch(SESSION, {"type": "session/chatRemoved", "chat": WORK}).refusal is None
 

@@ -6,12 +6,11 @@ from typing import Any
 import attrs
 
 from toolscope.ahp import wire
-from toolscope.ahp._following import TERMINAL, TURN_ENDS, Change, client_of
+from toolscope.ahp._following import TERMINAL, TURN_ENDS, Call, Change, client_of
 from toolscope.ahp._live import LiveChat, LiveSession
 from toolscope.ahp.calls import settling_actions
 from toolscope.calls import CallLedger, CallState
 from toolscope.listings import Listing
-from toolscope.model import Provider
 from toolscope.verdicts import Decision, Failure, Unlisted, decide_unlisted
 
 __all__ = ["Ended", "Flow", "Send", "Step"]
@@ -67,19 +66,26 @@ class Flow:
         sends = [Send(channel=self._uri, action=json, client=client)]
         ended: list[Ended] = []
         left = view.client_id if view.type == "session/activeClientRemoved" else None
-        gone = str(view.chat) if view.type == "session/chatRemoved" else None
+        gone = None
+        if view.type == "session/chatRemoved":
+            gone = self._live.chats.get(str(view.chat))
         self._live.apply(view, json)
         if gone is not None:
-            sends.extend(self._without_requests(gone))
+            sends.extend(self._forgotten(gone, list(gone.followed.calls())))
         if left is not None:
             self._leave(left, sends, ended)
         self._withdraw(sends, ended)
         return Step(sends=tuple(sends), ended=tuple(ended))
 
-    def _without_requests(self, chat: str) -> Iterable[Send]:
-        for id_, request in list(self._live.requests.items()):
-            if request["chat"] == chat:
+    def _forgotten(self, chat: LiveChat, calls: Iterable[Call]) -> Iterable[Send]:
+        """What follows where calls go without an end, with their turn or their chat."""
+        for call in calls:
+            call_id = str(call.get("toolCallId"))
+            if call.get("status") not in TERMINAL:
+                self._ledger.cancelled(chat.uri, call_id)
+            if (id_ := _request_id(chat, call_id)) in self._live.requests:
                 yield self._request_removed(id_)
+        chat.decisions.clear()
 
     def _leave(self, client: str, sends: list[Send], ended: list[Ended]) -> None:
         """Fails the open calls of a client that left; a result that is there stays."""
@@ -91,8 +97,7 @@ class Flow:
                 continue
             name = str(call.get("toolName"))
             message = f"The client {client!r} left before it completed {name!r}."
-            tool = self.tools(chat.uri).resolve(name)
-            if tool is not None and tool.provider != Provider.client(client):
+            if self.tools(chat.uri).resolve(name) is not None:
                 message += f" Another provider offers {name!r}: call it again to use that one."
             failure = Failure(code="client_left", message=message, final=False)
             self._end(chat, str(call.get("toolCallId")), failure, sends, ended)
@@ -160,6 +165,7 @@ class Flow:
     ) -> tuple[Send, ...]:
         """Follows an action on a chat's channel that is not refused."""
         agents = chat.view
+        calls = list(chat.followed.calls()) if view.type == "chat/truncated" else []
         changes = chat.apply(view, json, client)
         if chat.view is not agents:
             self._live.changed()
@@ -167,6 +173,8 @@ class Flow:
         for change in changes:
             self._record(chat, *change)
             sends.extend(self._mirrored(chat, change, requests))
+        if calls and chat.followed.turn is None:
+            sends.extend(self._forgotten(chat, calls))
         if view.type in TURN_ENDS:
             chat.decisions.clear()  # used ids stay used; what was decided is of no more use
         return tuple(sends)
@@ -184,7 +192,7 @@ class Flow:
     def _mirrored(self, chat: LiveChat, change: Change, requests: bool) -> Iterable[Send]:
         """The session's list of executions that a client owes follows from the running calls."""
         before, call = change
-        client, id_ = client_of(call), f"{chat.uri}#{call.get('toolCallId')}"
+        client, id_ = client_of(call), _request_id(chat, str(call.get("toolCallId")))
         runs = call.get("status") == "running" and client is not None
         if runs and requests and (before is None or before.get("status") != "running"):
             request = {
@@ -205,3 +213,7 @@ class Flow:
         del self._live.requests[id_]
         action = {"type": "session/inputNeededRemoved", "id": id_}
         return Send(channel=self._uri, action=action)
+
+
+def _request_id(chat: LiveChat, call_id: str) -> str:
+    return f"{chat.uri}#{call_id}"

@@ -158,6 +158,9 @@ _FOLLOW: Final = {
 }
 
 
+_TURNS_KNOWN: Final = 100
+
+
 def _holds_call(part: Mapping[str, Any]) -> bool:
     return part.get("kind") == "toolCall" and isinstance(part.get("toolCall"), dict)
 
@@ -167,14 +170,16 @@ class FollowedChat:
 
     Args:
         state: The ``ChatState`` to begin with, as JSON; it is copied where it is followed.
-        keep_turns: Whether finished turns are kept in `turns`; without, memory stays bounded by
-            one turn.
+        keep_turns: Whether finished turns are kept in `turns`. Without, `turns` knows the last
+            100 ids, and memory stays bounded by one turn.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None, *, keep_turns: bool = True) -> None:
         state = state or {}
         self._keep = keep_turns
-        self.turns: list[dict[str, Any]] = _objects(state.get("turns")) if keep_turns else []
+        self.turns: list[dict[str, Any]] = _objects(state.get("turns"))
+        if not keep_turns:
+            self.turns = [{"id": turn.get("id")} for turn in self.turns[-_TURNS_KNOWN:]]
         self.active: dict[str, Any] | None = None
         self._parts: dict[str, list[int]] = {}
         if isinstance(state.get("activeTurn"), Mapping):
@@ -269,6 +274,8 @@ class FollowedChat:
         if self._keep and self.active is not None:
             ended = {**self.active, "state": state}
             self.turns.append({**ended, **_some(action, ("duration", "error"))})
+        elif self.active is not None:
+            self.turns = [*self.turns[1 - _TURNS_KNOWN :], {"id": self.turn}]
         self.active = None
         self._parts = {}
         return tuple(changes)
@@ -279,7 +286,7 @@ class FollowedChat:
             self.turns.clear()
         elif turn_id in ids:
             del self.turns[ids.index(turn_id) + 1 :]
-        elif self._keep:
+        else:
             return
         self.active = None
         self._parts = {}

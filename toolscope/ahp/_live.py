@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import attrs
 
+from toolscope._frozen import thaw
 from toolscope.ahp import wire
 from toolscope.ahp._chats import Chat, derive
 from toolscope.ahp._following import Call, Change, FollowedChat, client_of
@@ -32,10 +33,11 @@ class LiveChat:
         self.used_ids = {call.id for call in view.tool_calls}
 
     def to_json(self) -> dict[str, Any]:
-        """The ``ChatState``."""
+        """The ``ChatState``: a copy, for what is followed goes on changing."""
         active = self.followed.active
         running = {} if active is None else {"activeTurn": active}
-        return {**self.summary, "turns": self.followed.turns, **running}
+        copied: dict[str, Any] = thaw({**self.summary, "turns": self.followed.turns, **running})
+        return copied
 
     def apply(
         self, action: wire.Action, json: Mapping[str, Any], sender: str | None
@@ -211,13 +213,13 @@ class LiveSession:
             self.pinned[uri] = origin
 
     def to_json(self) -> dict[str, Any]:
-        """The ``SessionState``, with what else its document held."""
+        """The ``SessionState``, with what else its document held: a copy."""
         requests = [*self._own_requests(), *self.requests.values()]
         needed = {"inputNeeded": requests} if requests else {}
         tools = {"serverTools": [wire.write(tool) for tool in self.host_tools]}
         rest = {key: one for key, one in self.document.items() if key not in _LIVE}
         agents = [wire.write(one) for one in self.customizations]
-        return {
+        state = {
             **rest,
             "activeClients": [wire.write(client) for client in self.clients.values()],
             "chats": [chat.summary for chat in self.chats.values()],
@@ -225,6 +227,8 @@ class LiveSession:
             **({"customizations": agents} if agents else {}),
             **needed,
         }
+        copied: dict[str, Any] = thaw(state)
+        return copied
 
     def calls_of(self, client: str) -> Iterator[tuple[LiveChat, Call]]:
         """The calls of every running turn that this client is to execute."""
