@@ -512,6 +512,68 @@ def test_every_rule_is_asked_after_one_that_failed() -> None:
     )
 
 
+def test_every_rule_is_asked_after_one_without_an_opinion() -> None:
+    """Whatever it is given; the verdicts come in the order of plugin names."""
+    asked: list[str] = []
+
+    class Nothing:
+        name = "a"
+
+        @hookimpl
+        def on_tool_call(self, call: ToolCall) -> None:
+            asked.append("a")
+
+    class Asking:
+        name = "b"
+
+        @hookimpl
+        def on_tool_call(self, call: ToolCall, tool: Tool) -> Verdict:
+            asked.append("b")
+            return ask(f"{call.name} is {tool.name}")
+
+    class Denying:
+        name = "c"
+
+        @hookimpl
+        def on_tool_call(self) -> Verdict:
+            asked.append("c")
+            return deny("no")
+
+    plugins = [Denying(), Asking(), Nothing()]
+    decision = PolicyEngine(plugins).on_tool_call(CALL, TOOLS, SCOPE)
+    assert asked == ["a", "b", "c"]
+    assert [one.plugin for one in decision.verdicts] == ["c"]
+
+
+def test_a_deny_stays_beside_an_awaitable_that_was_not_to_be() -> None:
+    """Both determine the outcome, and the deny gives the code."""
+
+    class Denying:
+        name = "a"
+
+        @hookimpl
+        def on_tool_call(self) -> Verdict:
+            return deny("no", code="quota")
+
+    class Waiting:
+        name = "b"
+
+        @hookimpl
+        async def on_tool_call(self) -> None:
+            """Never awaited."""
+
+    decision = PolicyEngine([Waiting(), Denying()]).on_tool_call(CALL, TOOLS, SCOPE)
+    assert [(one.plugin, one.error) for one in decision.verdicts] == [
+        ("a", None),
+        (
+            "b",
+            "on_tool_call answered an awaitable to a sync question; ask with on_tool_call_async",
+        ),
+    ]
+    assert decision.failure is not None
+    assert decision.failure.code == "quota"
+
+
 def test_arguments_come_by_name_in_any_order() -> None:
     """A hookimpl names those it wants; whatever it names, it gets the right ones."""
     values = ("the call", "the tool", "the scope")

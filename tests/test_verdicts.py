@@ -436,3 +436,54 @@ def test_the_answer_to_this_very_call_counts_before_one_that_reaches_further() -
         wide = answer_to(asking, allow=True, by=by, reach=Reach.CHAT)
         for given in ([near, wide], [wide, near]):
             assert decide(one, TOOL, scope, [AN_ASK], given).approvals == (near,)
+
+
+def test_a_deny_and_a_refusal_are_whole_decisions() -> None:
+    """With the approvals that counted, which for a deny are none."""
+    one = ToolCall(name="read", chat="main", id="c1")
+    scope = Scope(can_ask=True)
+    asking = decide(one, TOOL, scope, [AN_ASK])
+    yes = answer_to(asking, allow=True)
+    no = answer_to(asking, allow=False, reason="not now")
+    assert decide(one, TOOL, scope, [AN_ASK, A_DENY], [yes, no]) == Decision(
+        effect=Effect.DENY,
+        call=one,
+        tool=TOOL,
+        scope=scope,
+        verdicts=(A_DENY,),
+        failure=Failure(
+            code="tool_denied", message=f"Policy denies this call of 'read': it is late. {AGAIN}"
+        ),
+        unused_approvals=("an approval was not used: it lifts no deny",) * 2,
+    )
+    assert decide(one, TOOL, scope, [AN_ASK], [yes, no]) == Decision(
+        effect=Effect.DENY,
+        call=one,
+        tool=TOOL,
+        scope=scope,
+        verdicts=(AN_ASK,),
+        failure=Failure(
+            code="approval_refused",
+            message=f"A person refused this call of 'read': not now. {AGAIN}",
+        ),
+        approvals=(no,),
+        unused_approvals=("an approval was not used: another one answers the same asks",),
+    )
+    assert decide(one, TOOL, scope, [AN_ASK], [yes]) == Decision(
+        effect=Effect.ALLOW,
+        call=one,
+        tool=TOOL,
+        scope=scope,
+        provider=Provider.client("desk"),
+        approvals=(yes,),
+    )
+    elsewhere = grant_for(TOOL, chat="side", reach=Reach.CHAT, arguments=AnyArguments.ANY)
+    assert decide(one, TOOL, scope, [AN_ASK], [elsewhere]) == Decision(
+        effect=Effect.ASK,
+        call=one,
+        tool=TOOL,
+        scope=scope,
+        verdicts=(AN_ASK,),
+        provider=Provider.client("desk"),
+        unused_approvals=("an approval was not used: it does not reach this chat",),
+    )
