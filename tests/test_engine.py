@@ -24,6 +24,7 @@ from toolscope.model import (
     Agent,
     AnyArguments,
     Availability,
+    InvalidArguments,
     Origin,
     Provider,
     Reach,
@@ -33,7 +34,18 @@ from toolscope.model import (
     Toolset,
 )
 from toolscope.testing import tool, toolset
-from toolscope.verdicts import Decision, Effect, Failure, PluginVerdict, Verdict, ask, deny
+from toolscope.verdicts import (
+    Decision,
+    Effect,
+    Failure,
+    PluginVerdict,
+    Unlisted,
+    Verdict,
+    ask,
+    decide_invalid,
+    decide_unlisted,
+    deny,
+)
 
 USER = Scope(origin="user", can_ask=True)
 WORKER = Scope(origin="tool")
@@ -927,3 +939,22 @@ def test_while_a_decision_waits_its_context_may_ask_on() -> None:
             assert (await one).effect is Effect.ALLOW
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("arguments", ["[", "[]", '{"a": 1, "a": 2}'])
+def test_a_call_with_invalid_arguments_is_a_whole_denial(arguments: str) -> None:
+    """Of the tool that it is about, in its scope; no rule is asked."""
+    sync = Sync()
+    call = ToolCall(name="shell", arguments=arguments)
+    decision = PolicyEngine([sync]).on_tool_call(call, TOOLS, USER)
+    assert isinstance(call.arguments, InvalidArguments)
+    assert decision == decide_invalid(call, TOOLS[3], USER, call.arguments)
+    assert sync.asked == []
+
+
+def test_a_call_of_an_unlisted_tool_is_a_whole_denial() -> None:
+    """In its scope, with what the listing knows of it."""
+    engine, call = PolicyEngine(), ToolCall(name="none")
+    unlisted = engine.filter_tools(TOOLS, USER).lookup("none")
+    assert isinstance(unlisted, Unlisted)
+    assert engine.on_tool_call(call, TOOLS, USER) == decide_unlisted(call, unlisted, USER)

@@ -487,3 +487,24 @@ def test_a_deny_and_a_refusal_are_whole_decisions() -> None:
         provider=Provider.client("desk"),
         unused_approvals=("an approval was not used: it does not reach this chat",),
     )
+
+
+def test_asks_that_reach_nobody_keep_the_approvals_that_counted() -> None:
+    """And why the others did not."""
+    one = ToolCall(name="read", chat="main", id="c1")
+    yes = answer_to(decide(one, TOOL, Scope(can_ask=True), [AN_ASK]), allow=True)
+    elsewhere = grant_for(TOOL, chat="side", reach=Reach.CHAT, arguments=AnyArguments.ANY)
+    assert decide(one, TOOL, Scope(), [AN_ASK, B_ASK], [yes, elsewhere]) == Decision(
+        effect=Effect.DENY,
+        call=one,
+        tool=TOOL,
+        scope=Scope(),
+        verdicts=(B_ASK,),
+        failure=Failure(
+            code="approval_unavailable",
+            message="This call of 'read' needs a person's approval, and nobody can be asked in "
+            f"this chat: it is public. {AGAIN}",
+        ),
+        approvals=(yes,),
+        unused_approvals=("an approval was not used: it does not reach this chat",),
+    )
