@@ -359,13 +359,16 @@ def test_a_session_that_is_removed_is_forgotten() -> None:
         (b"", "no entry is an action envelope or holds a snapshot"),
         (b'{"a": 1}\n[1, "x", null]', "no entry is an action envelope"),
         (b'{"a": 1}\n{', "line 2: it is not JSON"),
-        (b'{"a": ' + b"9" * 5000 + b"}", "line 1: it is not JSON: an odd number"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "line 1: an integer of too many digits"),
         (b'{"a": ' + b"[" * 200_000, "line 1: it is nested too deep"),
         (b'{"a": 1}\n\xff', "line 2: it is not UTF-8"),
+        (b'{"a": 1}\n\xe2\x82', "line 2: it is not UTF-8"),
         (b"[\n{},\n{", "line 3: it is not JSON"),
-        (b"[\n{},\n" + b"[" * 200_000, "line 3: it is not JSON"),
-        (b"[\n{}\n]\nx", "something stands behind the end of the array"),
-        (b"[\n{}\n]x", "something stands behind the end of the array"),
+        (b"[\n{},\n", "line 3: it is not JSON: Expecting value"),
+        (b"[\n{},\n" + b"[" * 200_000, "line 3: it is nested too deep"),
+        (b"[\n{}\n]\nx", "line 4: it is not JSON"),
+        (b"{}\n{}}\n{}", "line 2: it is not JSON"),
+        (b"{}\n" + b"x" * 100_000 + b"\n{}", "line 2: it is not JSON"),
     ],
 )
 def test_what_cannot_be_read(raw: bytes, message: str) -> None:
@@ -378,9 +381,21 @@ def test_what_cannot_be_read(raw: bytes, message: str) -> None:
 def test_entries_that_are_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded by one entry."""
     monkeypatch.setattr(_trace, "MAX_ENTRY", 100)
-    for raw in (b'{"a": "' + b"x" * 200 + b'"}', b"[\n" + b'{"a":\n' + b'"x",\n' * 400):
-        with pytest.raises(WireError, match="an entry of more than 100 bytes"):
+    monkeypatch.setattr(_trace, "_CHUNK", 50)
+    for raw in (b'{"a": "' + b"x" * 400 + b'"}', b'[\n{"a": [\n' + b'"x",\n' * 400):
+        with pytest.raises(WireError, match="an entry of more than 100 characters"):
             verify(io.BytesIO(raw))
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7, 64])
+def test_entries_that_are_cut_by_the_reading(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Wherever a chunk ends: in a text, an escape, a number, a word or a character."""
+    monkeypatch.setattr(_trace, "_CHUNK", chunk)
+    odd = {"a": 'ä\\"\u20ac\U0001f600\n', "b": [-1.5e-7, True, None, 12345678], "ü": {}}
+    entries = [odd, *BEGIN, start(**OWNER), odd]
+    for text in ("\n".join(map(json.dumps, entries)), json.dumps(entries, ensure_ascii=False)):
+        read = [entry for _, entry in _trace.Trace(io.BytesIO(text.encode()))]
+        assert read == entries
 
 
 entries = st.recursive(

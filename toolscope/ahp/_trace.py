@@ -1,6 +1,8 @@
-"""Reads recorded streams: JSON lines, or one JSON array, in memory bounded by one entry."""
+"""Reads recorded streams: JSON lines, or JSON arrays, in memory bounded by one entry."""
 
+import codecs
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
@@ -9,110 +11,90 @@ from toolscope.errors import Fault, WireError
 __all__ = ["MAX_ENTRY", "Trace"]
 
 MAX_ENTRY: Final = 64 * 1024 * 1024
-"""How many bytes one entry of a stream may have."""
+"""How many characters one entry of a stream may have."""
 
 _CHUNK: Final = 64 * 1024
-_BETWEEN: Final = " \t\r\n,"
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_BETWEEN: Final = re.compile(r"[ \t\r\n,]*")
+_NEAR_THE_END: Final = 16
+"""An escape or a number that is cut off makes the parser complain this far from the end."""
 
 
 class Trace:
     """The entries of a recorded stream, each with the line it begins on.
 
-    Iterating raises `WireError` at the first thing that cannot be read, with its line.
+    The elements of an array at the top are entries by themselves, so that neither a long array nor
+    a long stream of lines is ever in memory. Iterating raises `WireError` at the first thing that
+    cannot be read, with its line.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._parser = json.JSONDecoder()
+        self._text = ""
+        self._at = 0
+        self._line = 1
         self.position = 0
         """How many bytes have been read."""
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        line = 0
-        while raw := self._read_line(line + 1):
-            line += 1
-            text = _decoded(raw, line).strip()
-            if not text:
-                continue
-            if text.startswith("[") and not _complete(text):
-                yield from self._array(_decoded(raw, line), line)
-                return
-            yield line, _parsed(text, line)
+        inside = False
+        while (first := self._next(_BETWEEN if inside else _SPACE)) or inside:
+            if first == "[" and not inside:
+                inside = True
+                self._at += 1
+            elif first == "]" and inside:
+                inside = False
+                self._at += 1
+            else:
+                line = self._line
+                yield line, self._value()
 
-    def _read_line(self, line: int) -> bytes:
-        raw = self._stream.readline(MAX_ENTRY + 1)
-        self.position += len(raw)
-        if len(raw) > MAX_ENTRY:
-            raise _too_long(line)
-        return raw
-
-    def _array(self, text: str, line: int) -> Iterator[tuple[int, Any]]:
-        """The elements of an array that goes over several lines, as they become complete."""
-        start = text.index("[") + 1
-        line += text.count("\n", 0, start)
-        text = text[start:]
-        decoder = json.JSONDecoder()
+    def _next(self, between: re.Pattern[str]) -> str:
+        """Goes to the next character that matters; empty at the end of the stream."""
         while True:
-            body = text.lstrip(_BETWEEN)
-            line += text.count("\n", 0, len(text) - len(body))
-            text = body
-            if text.startswith("]"):
-                self._nothing_after(text[1:], line)
-                return
+            found = between.match(self._text, self._at)
+            self._move(self._at if found is None else found.end())
+            if self._at < len(self._text) or not self._read():
+                return self._text[self._at : self._at + 1]
+
+    def _value(self) -> Any:
+        while True:
             try:
-                value, end = decoder.raw_decode(text)
-            except (ValueError, RecursionError) as error:
-                if len(text) > MAX_ENTRY:
-                    raise _too_long(line) from error
-                # Twice as much each time, so that a long element is not tried too often.
-                more = self._more(line, max(_CHUNK, len(text)))
-                if not more:
-                    raise _unreadable(line, f"it is not JSON: {error}") from error
-                text += more
-                continue
-            yield line, value
-            line += text.count("\n", 0, end)
-            text = text[end:]
+                value, end = self._parser.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                into = error.pos - self._at
+                cut_off = error.msg.startswith("Unterminated")
+                if (cut_off or error.pos >= len(self._text) - _NEAR_THE_END) and self._read():
+                    continue
+                self._move(self._at + into)
+                raise self._unreadable(f"it is not JSON: {error.msg}") from error
+            except RecursionError as error:
+                raise self._unreadable("it is nested too deep") from error
+            except ValueError as error:
+                raise self._unreadable("an integer of too many digits") from error
+            self._move(end)
+            return value
 
-    def _more(self, line: int, size: int) -> str:
-        raw = self._stream.read(min(size, MAX_ENTRY)) + self._stream.readline(MAX_ENTRY)
+    def _move(self, to: int) -> None:
+        self._line += self._text.count("\n", self._at, to)
+        self._at = to
+
+    def _read(self) -> bool:
+        """Reads on; twice as much each time, so that a long entry is not tried too often."""
+        kept = self._text[self._at :]
+        if len(kept) > MAX_ENTRY:
+            raise self._unreadable(f"an entry of more than {MAX_ENTRY:,} characters")
+        raw = self._stream.read(max(_CHUNK, len(kept)))
         self.position += len(raw)
-        return _decoded(raw, line)
+        try:
+            self._text, self._at = kept + self._decoder.decode(raw, final=not raw), 0
+        except UnicodeDecodeError as error:
+            self._line += kept.count("\n") + raw.count(b"\n", 0, error.start)
+            raise self._unreadable(f"it is not UTF-8: {error.reason}") from error
+        return bool(raw)
 
-    def _nothing_after(self, text: str, line: int) -> None:
-        while text or (text := self._more(line, _CHUNK)):
-            if text.strip():
-                raise _unreadable(line, "something stands behind the end of the array")
-            text = ""
-
-
-def _complete(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _decoded(raw: bytes, line: int) -> str:
-    try:
-        return raw.decode("utf-8-sig" if line == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise _unreadable(line, f"it is not UTF-8: {error.reason}") from error
-
-
-def _parsed(text: str, line: int) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise _unreadable(line, "it is nested too deep") from error
-    except ValueError as error:
-        problem = error.msg if isinstance(error, json.JSONDecodeError) else "an odd number"
-        raise _unreadable(line, f"it is not JSON: {problem}") from error
-
-
-def _too_long(line: int) -> WireError:
-    return _unreadable(line, f"an entry of more than {MAX_ENTRY:,} bytes")
-
-
-def _unreadable(line: int, problem: str) -> WireError:
-    return WireError("the trace cannot be read", [Fault(path=f"line {line}", problem=problem)])
+    def _unreadable(self, problem: str) -> WireError:
+        fault = Fault(path=f"line {self._line}", problem=problem)
+        return WireError("the trace cannot be read", [fault])
