@@ -15,8 +15,11 @@ SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 TEST_TOOLS = ("pytest>=8.3", "pytest-xdist", "coverage", "hypothesis", "trio", "jsonschema")
 
-ELSEWHERE = ("hosts", "benchmarks", "test_cases.py", "test_exhaustive.py", "test_house.py")
-"""What needs hosts or plugins, is about the tree, or has counted every combination already."""
+ELSEWHERE = (
+    *("hosts", "test_cases.py", "test_cli_policy.py", "test_docs.py", "test_example_ahp_host.py"),
+    *("benchmarks", "reliability", "test_ahp_fuzz.py", "test_exhaustive.py", "test_house.py"),
+)
+"""What needs hosts or plugins, is about the tree, or tries many cases on one interpreter."""
 
 
 def find_interpreter(version: str) -> Path | None:
