@@ -164,6 +164,8 @@ def test_all_faults_are_reported_at_once() -> None:
         ("p.toml", b"a = ", "it is no TOML: Invalid value"),
         ("p.toml", b'a = "\xff"', "it is no TOML: 'utf-8' codec"),
         ("p.toml", b"a = " + b"[" * 5000 + b"]" * 5000, "it is no TOML: "),
+        ("p.toml", b"a" + b".a" * 400_000 + b" = 1", "line 1: a key of more than 50 parts"),
+        ("p.toml", b"b = 1\n[a" + b' . "a.b"' * 60 + b"]", "line 2: a key of more than 50 parts"),
         ("p.toml", b"#" * (LARGEST_FILE + 1), "it has more than 1,000,000 bytes; split it"),
         ("p.yaml", b"a: [", "it is no YAML: "),
         ("p.yaml", b"- a", "it is no YAML: the document is no mapping"),
@@ -182,6 +184,15 @@ def test_what_cannot_be_read_is_refused(
         read_document(file)
     assert message in str(caught.value)
     assert str(file) in str(caught.value)
+
+
+def test_many_hosts_on_one_line_are_no_long_key(tmp_path: Path) -> None:
+    """Dots in texts and numbers are not parts of keys."""
+    file = tmp_path / "p.toml"
+    hosts = ", ".join(f'"h{i}.a.example.com"' for i in range(80))
+    numbers = ", ".join(["1.5"] * 80)
+    file.write_text(f"a = [{hosts}]\nb = [{numbers}]\nc = '{'.' * 99}'", encoding="utf-8")
+    assert set(read_document(file)[0]) == {"a", "b", "c"}
 
 
 def test_a_missing_file_says_what_its_path_is_relative_to(tmp_path: Path) -> None:

@@ -118,14 +118,23 @@ def yaml_document(source: bytes) -> tuple[dict[str, Any], Lines]:
     """
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """Plain values only, each written where it stands."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # of a stub
+                raise ValueError(f"alias *{event.anchor} is not allowed; write the value again")
+            return super().compose_node(parent, index)
+
+    loader = Loader(source)
     try:
-        for event in yaml.parse(source, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise ValueError(f"alias *{event.anchor} is not allowed; write the value again")  # noqa: TRY004
-        root = yaml.compose(source, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(source)
+        root = loader.get_single_node()
+        document = None if root is None else loader.construct_document(root)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+    finally:
+        loader.dispose()
     if root is None:
         return {}, Lines()
     if not isinstance(root, yaml.MappingNode) or not isinstance(document, dict):

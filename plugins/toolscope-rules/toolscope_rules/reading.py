@@ -60,13 +60,27 @@ def read_document(path: Path) -> tuple[dict[str, Any], Lines]:
     try:
         if path.suffix in (".yaml", ".yml"):
             return yaml_document(source)
-        return tomllib.loads(source.decode()), toml_lines(source)
+        text = source.decode()
+        _refuse_long_keys(text)
+        return tomllib.loads(text), toml_lines(source)
     except ImportError as error:
         raise broken("reading YAML needs PyYAML", "install toolscope-rules[yaml]") from error
     except (ValueError, RecursionError) as error:
         kind = "YAML" if path.suffix in (".yaml", ".yml") else "TOML"
         text = " ".join(str(error).split()) or "nested too deep"
         raise broken(f"it is no {kind}: {text}") from error
+
+
+def _refuse_long_keys(text: str) -> None:
+    """Refuses dotted keys of very many parts: reading one takes time with the square of them."""
+    for number, line in enumerate(_QUOTED.sub('""', text).splitlines(), 1):
+        if any(part.count(".") > _MOST_DOTS for part in _BETWEEN_KEYS.split(line)):
+            raise ValueError(f"line {number}: a key of more than {_MOST_DOTS} parts")
+
+
+_QUOTED: Final = re.compile(r'"(?:\\.|[^"\\\n])*"?|\'[^\'\n]*\'?')
+_BETWEEN_KEYS: Final = re.compile(r"[,=\[\]{}#]")
+_MOST_DOTS: Final = 50
 
 
 def read_policy(
