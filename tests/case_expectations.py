@@ -62,11 +62,11 @@ def _unmet(word: str, wanted: Any, facts: Facts, all_facts: Mapping[str, Facts])
         case "audit_has" | "audit_lacks":
             text = str(facts.get("record", ""))
             has = [_in_record(one, text) for one in _list(wanted)]
-            met = all(has) if word == "audit_has" else text and not any(has)
+            met = all(has) if word == "audit_has" else bool(text) and not any(has)
             return None if met else text
         case "warning" | "refused" | "error_before_request" | "placeholder" | "dropped_extra":
-            found = bool(facts.get(word))
-            return None if found is bool(wanted) else found
+            seen = bool(facts.get(word))
+            return None if seen is bool(wanted) else seen
         case "message_names_reset" | "collision":
             return None if bool(facts.get(word)) is wanted else facts.get(word, _MISSING)
         case _:

@@ -7,6 +7,7 @@ A case is translated, not interpreted: its rules become a policy file that the i
 ``rules`` reads, its chats become scopes, and every question goes through `CallLedger`.
 """
 
+import functools
 import json
 import logging
 import sys
@@ -240,12 +241,15 @@ class Run:
         provider, tools = Provider.mcp(event["server"]), self.world.toolset()
         # Nobody says whose it is: it has to pass wherever it could come from.
         scopes = [self.world.scope(chat) for chat in self.world.chats] + [Scope(origin="tool")]
-        for scope in scopes:
-            decision = self.world.ledger.claim(
-                provider, event["tool"], event.get("args", {}), tools, scope
-            )
+        arguments = event.get("args", {})
+        claim = functools.partial(
+            self.world.ledger.claim, provider, event["tool"], arguments, tools
+        )
+        decision = claim(scopes[0])
+        for scope in scopes[1:]:
             if decision.effect is Effect.DENY or decision.call.id is not None:
                 break
+            decision = claim(scope)
         facts: Facts = {
             "decision": decision.effect.value,
             "result": "executed" if decision.effect is Effect.ALLOW else "failed",

@@ -182,7 +182,8 @@ class World:
         made["id"] = rule.get("id", f"rule-{place}")
         if "effect" in rule:
             made["effect"] = rule["effect"]
-        tools, spared = selectors(rule), []
+        tools = selectors(rule)
+        spared: list[str] = []
         if "annotation" in rule:
             tools, spared = self._by_annotation(rule, tools)
         if tools or "annotation" in rule:
@@ -273,7 +274,7 @@ class World:
             "host": lambda _: HOST, "server": Provider.mcp, "client": Provider.client
         }[kind](name)  # fmt: skip
         given = tool.get("annotations", {})
-        hints = {
+        hints: dict[str, Any] = {
             _ANNOTATIONS[choose("an annotation", key, _ANNOTATIONS)]: value
             for key, value in (
                 given if isinstance(given, Mapping) else dict.fromkeys(given, True)

@@ -15,7 +15,7 @@ from toolscope import PolicyEngine
 
 @attrs.frozen(kw_only=True)
 class ToolSpec:
-    """A tool to make in the host's own way; running it records its name and returns ``ran NAME``."""
+    """A tool to make in the host's way; running it records its name and gives ``ran NAME``."""
 
     name: str
     availability: str = "session"
@@ -92,7 +92,7 @@ class Column(Protocol):
         declared: str | None = None,
     ) -> tuple[Outcome, Outcome]:
         """A boss in a user chat whose model delegates once to a worker in the host's idiomatic way;
-        ``declared`` is an origin that the worker declares for itself. Boss's and worker's outcome."""
+        ``declared`` is an origin the worker declares for itself. Boss's and worker's outcome."""
 
     async def handoff(
         self,
