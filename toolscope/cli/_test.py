@@ -19,8 +19,8 @@ def test(
     ] = None,
     /,
     *,
-    json: JsonOption = False,  # noqa: PT028
-    config: ConfigOption = None,  # noqa: PT028
+    json: JsonOption = False,
+    config: ConfigOption = None,
 ) -> int:
     """Run the tests of a policy file: rows of tool, scope, arguments and expected outcome.
 
