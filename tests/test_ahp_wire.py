@@ -216,6 +216,16 @@ def test_things_that_are_there_twice() -> None:
     ]
 
 
+def test_a_name_twice_among_broken_tools() -> None:
+    """Each fault is told once."""
+    broken = [{"name": "a"}, 7, {"name": 3}, {"name": "a"}]
+    assert faults(session(serverTools=broken)) == [
+        "$.serverTools[1]: it is a number; allowed is an object",
+        "$.serverTools[2].name: 3 is a number; allowed is text",
+        "$.serverTools[3].name: the tool of 'host' named 'a' is there twice",
+    ]
+
+
 def test_a_long_value_is_shown_in_part() -> None:
     """A message stays readable whatever the document holds."""
     (fault,) = faults(session(title=["x" * 500]))
@@ -475,8 +485,7 @@ def test_actions_carry_what_toolscope_reads() -> None:
         }
     )
     assert start.contributor is not None
-    assert start.get("toolName") == "look"
-    assert start.get("nothing") is None
+    assert wire.write(start)["toolName"] == "look"
     warned = read(
         {"type": "chat/toolCallReady", "turnId": "t", "toolCallId": "c", "contributor": None}
     )

@@ -229,7 +229,7 @@ class FollowedChat:
         if self.active is None or action.get("turnId") != self.active.get("id"):
             return ()
         if type_ in TURN_ENDS:
-            return self._end(action, TURN_ENDS[type_])
+            return self._end(self.active, action, TURN_ENDS[type_])
         if type_ == "chat/toolCallStart":
             call = {"status": "streaming", **_some(action, _STARTED)}
             return self._add({"kind": "toolCall", "toolCall": call})
@@ -264,18 +264,20 @@ class FollowedChat:
             self._active_parts[place] = {**self._active_parts[place], "toolCall": after}
             yield before, after
 
-    def _end(self, action: Mapping[str, Any], state: str) -> tuple[Change, ...]:
+    def _end(
+        self, turn: dict[str, Any], action: Mapping[str, Any], state: str
+    ) -> tuple[Change, ...]:
         changes: list[Change] = []
         for places in self._parts.values():
             for place in places:
                 call = self._at(place)
                 if call.get("status") not in TERMINAL:
                     changes.extend(self._change(place, _cancelled(call, "skipped")))
-        if self._keep and self.active is not None:
-            ended = {**self.active, "state": state}
+        if self._keep:
+            ended = {**turn, "state": state}
             self.turns.append({**ended, **_some(action, ("duration", "error"))})
-        elif self.active is not None:
-            self.turns = [*self.turns[1 - _TURNS_KNOWN :], {"id": self.turn}]
+        else:
+            self.turns = [*self.turns[1 - _TURNS_KNOWN :], {"id": turn.get("id")}]
         self.active = None
         self._parts = {}
         return tuple(changes)

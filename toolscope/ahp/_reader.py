@@ -250,7 +250,7 @@ class Reader:
             turn_id=self.text(json, "turnId", path),
         )
 
-    def turn(self, json: _Json, path: str, id_key: str = "id") -> Turn:
+    def turn(self, json: _Json, path: str) -> Turn:
         calls = []
         for part, where in self.objects(json, "responseParts", path):
             if self.text(part, "kind", where) == "toolCall":
@@ -259,7 +259,7 @@ class Reader:
                     calls.append(self.tool_call(call, f"{where}.toolCall"))
         return Turn(
             json=json,
-            id=self.text(json, id_key, path),
+            id=self.text(json, "id", path),
             agent=self.selected_agent(json, path),
             tool_calls=tuple(calls),
         )

@@ -5,7 +5,6 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from toolscope._frozen import thaw
 from toolscope.errors import Fault
 from toolscope.model import Origin, Tool
 
@@ -167,10 +166,6 @@ class Action(View):
     changes: ChatState | None = None
     customizations: tuple[Customization, ...] | None = None
     contributor: Contributor | None = None
-
-    def get(self, key: str) -> Any:
-        """A copy of the member under this key; None where it is absent."""
-        return thaw(self._json.get(key))
 
 
 @attrs.frozen(kw_only=True, eq=False)
