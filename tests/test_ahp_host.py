@@ -229,6 +229,8 @@ def test_a_denied_call(name: str) -> None:
     assert late.refusal == "only who executes the call dispatches this action"
     late = session.dispatch(WORK, about("Complete", **result()))
     assert late.refusal == "a call that is completed does not take this action"
+    assert session.ledger.state(WORK, "c1") is CallState.DENIED
+    assert session.ledger.ignored == ()
 
 
 def test_an_id_is_announced_once() -> None:

@@ -180,13 +180,14 @@ class Flow:
         return tuple(sends)
 
     def _record(self, chat: LiveChat, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+        """The ledger hears of every call that ends after it was handed out or asked about."""
         call_id, status = str(after.get("toolCallId")), after.get("status")
         if before is None or status not in TERMINAL:
             return
-        asked = self._ledger.state(chat.uri, call_id) is CallState.ASKED
-        if status == "completed" and not asked:
+        state = self._ledger.state(chat.uri, call_id)
+        if status == "completed" and state is CallState.HANDED_OUT:
             self._ledger.completed(chat.uri, call_id, failed=after.get("success") is not True)
-        else:
+        elif state in (CallState.ASKED, CallState.HANDED_OUT):
             self._ledger.cancelled(chat.uri, call_id)
 
     def _mirrored(self, chat: LiveChat, change: Change, requests: bool) -> Iterable[Send]:
