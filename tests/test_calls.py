@@ -913,3 +913,13 @@ def test_a_ledger_says_what_it_does_not_take() -> None:
     with pytest.raises(ApprovalError) as caught:
         ledger.grant(grant)
     assert str(caught.value) == "this grant is spent; give a new one, told apart by its 'at'"
+
+
+@pytest.mark.parametrize("record", [{}, {"state": "running"}])
+def test_a_record_without_a_state_is_no_leave_to_run(record: Record) -> None:
+    """The error says how to treat the call."""
+    store = MemoryStore()
+    store.swap(("call", "main", "c1"), None, record)
+    with pytest.raises(LedgerError) as caught:
+        make_ledger(store=store).state("main", "c1")
+    assert str(caught.value) == "a call's record has no state; treat the call as settled"

@@ -282,6 +282,24 @@ def test_few_and_many_withheld_tools_are_those_that_were_named(withheld: int) ->
     assert list(listing.withheld) == list(tools)[100 - withheld :]
 
 
+def test_every_verdict_of_an_answer_is_looked_at() -> None:
+    """Also after one that stands for several tools."""
+    late = deny("it is late")
+
+    class Mixed:
+        name = "mixed"
+
+        @hookimpl
+        def filter_tools(self, tools: Toolset) -> dict[Tool, Verdict]:
+            return {tools[0]: late, tools[1]: late, tools[2]: ask("may it?")}
+
+    tools = toolset("a", "b", "c", "d")
+    listing = PolicyEngine([Mixed()]).filter_tools(tools, SCOPE)
+    assert list(listing) == []
+    (verdict,) = listing.verdicts(tools[3])
+    assert verdict.error == "filter_tools answered an ask for a tool; asks belong into on_tool_call"
+
+
 def test_an_answer_is_copied() -> None:
     """A plugin that refills one dict changes nothing that was answered before."""
     kept: dict[Tool, Verdict] = {}

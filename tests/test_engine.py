@@ -536,6 +536,10 @@ def test_an_engine_in_code_reloads_from_what_it_was_given() -> None:
     again = engine.reload()
     assert len(built) == 2
     assert again.plugins == engine.plugins
+    narrow = PolicyEngine(config={"plugins": {"availability": {"absent_origin": "tool"}}})
+    tools = Toolset([tool("a", availability="userChats")])
+    for one in (narrow, narrow.reload(), narrow.reload().reload()):
+        assert list(one.filter_tools(tools, Scope())) == []
 
 
 def test_a_decision_in_flight_ends_on_the_old_engine() -> None:
