@@ -73,6 +73,7 @@ def test_the_report_works(folder: Path) -> None:
 @example(line="p1 ?$#\n\\' ")
 @example(line='p1 ~\n\\\n\\ \\"for i in ')
 @example(line="p1 [[\n\\ *")
+@example(line="p1 &-c2>&1")
 @example(line="p1 $((1<<2)); zz\n2")
 @settings(deadline=None)
 def test_nothing_runs_that_was_not_read(line: str, folder: Path) -> None:

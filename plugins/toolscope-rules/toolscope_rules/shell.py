@@ -114,7 +114,6 @@ _PLAIN_NODES: Final = frozenset(
     }
 )  # fmt: skip
 _SPACE: Final = re.compile(rb"(?<!\\)\s")
-"""A space that nothing quotes cannot be in a word: the grammar has gone astray."""
 _ASTRAY: Final = re.compile(r"(?<![ \t])\\\n|(?:^|(?<=\s))\\[ \t\v\f]")
 """A word joined across lines, or that begins with a quoted space: the grammar takes both for mere
 space between words."""
@@ -142,7 +141,7 @@ def _read(text: str, depth: int) -> Line | None:
     pending = [root]
     while pending:
         node = pending.pop()
-        if node.is_missing or (node.type == "word" and _SPACE.search(node.text or b"")):
+        if node.is_missing or _is_astray(node):
             return None
         pending.extend(reversed(node.named_children))
         if node.type not in _PLAIN_NODES or (node.type == "file_redirect" and _writes(node)):
@@ -162,6 +161,17 @@ def _read(text: str, depth: int) -> Line | None:
             shells += (words, *within.shells)
             plain = plain and within.plain
     return Line(tuple(commands), plain, tuple(shells))
+
+
+def _is_astray(node: tree_sitter.Node) -> bool:
+    """Whether this leaf holds what it cannot hold, so that the grammar has gone astray."""
+    text = node.text or b""
+    match node.type:
+        case "word":
+            return _SPACE.search(text) is not None  # nothing quotes it
+        case "file_descriptor":
+            return not text.isdigit()
+    return False
 
 
 def _is_one_line(command: tree_sitter.Node, source: bytes) -> bool:
