@@ -193,6 +193,7 @@ async def ready_state(made: Client, uri: str) -> Json:
         state: Json = (await made.result("subscribe", uri))["snapshot"]["state"]
         if state["lifecycle"] == "ready":
             return state
+        await asyncio.sleep(0.02)
     raise AssertionError("the session does not become ready")
 
 
@@ -406,6 +407,25 @@ def test_requests_and_their_errors() -> None:
                 assert await made.result("disposeSession", "ahp-session:/s") is None
                 await made.sees(lambda params: params.get("session") == "ahp-session:/s")
                 assert await code(made, "disposeSession", "ahp-session:/s") == -32001
+
+    asyncio.run(main())
+
+
+def test_a_session_becomes_ready_before_the_eyes_of_its_client() -> None:
+    """A client that subscribes at once sees it; a session that is disposed of does not."""
+
+    async def main() -> None:
+        async with running() as address, client(address) as made:
+            for uri in ("ahp-session:/gone", "ahp-session:/s"):
+                await made.result("createSession", uri)
+                await made.result("subscribe", uri)
+                if uri.endswith("gone"):
+                    await made.result("disposeSession", uri)
+            added = await made.sees_action("session/chatAdded")
+            assert added["channel"] == "ahp-session:/s"
+            chat = added["action"]["summary"]["resource"]
+            await made.sees_action("session/defaultChatChanged", defaultChat=chat)
+            await made.sees_action("session/ready")
 
     asyncio.run(main())
 

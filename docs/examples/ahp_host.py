@@ -44,6 +44,7 @@ PROVIDER = {
 }
 DELEGATE = {"name": "delegate", "title": "Delegate", "description": "Spawns a worker chat"}
 IDLE, IN_PROGRESS = 1, 8
+STARTING = 0.02  # seconds
 
 
 def now() -> str:
@@ -209,7 +210,9 @@ class Host:
             raise RequestError(-32602, str(error)) from error
         self.sessions[uri] = session
         self.notify(ROOT, "root/sessionAdded", {"summary": session.summary()})
-        asyncio.get_running_loop().call_soon(session.begin)
+        # A real host starts its agent here. A client sees the session become ready, or finds it
+        # ready when it comes late: it has to read the snapshot and the actions alike.
+        asyncio.get_running_loop().call_later(STARTING, session.begin)
 
     def dispose_session(self, uri: str) -> None:
         session = self.sessions.pop(uri, None)
@@ -273,6 +276,8 @@ class HostedSession:
 
     def begin(self) -> None:
         """Adds the user's chat; from then on the session is ready."""
+        if self.host.sessions.get(self.uri) is not self:
+            return  # disposed of meanwhile
         chat = self.add_chat("Main", {"kind": "user"})
         self.members |= {"defaultChat": chat, "lifecycle": "ready"}
         self.dispatch(self.uri, {"type": "session/defaultChatChanged", "defaultChat": chat})
