@@ -35,7 +35,7 @@ from toolscope.hookspecs import hookimpl
 from toolscope.listings import Listing
 from toolscope.model import HOST, AnyArguments, Approval, Provider, Reach, Tool, ToolCall, Toolset
 from toolscope.stores import Key, MemoryStore, Record
-from toolscope.verdicts import Decision, Effect, Verdict, ask, deny
+from toolscope.verdicts import Decision, Effect, Verdict, ask, decide_settled, deny
 
 # --------------------------------------------------------------------------------------------
 # Each call once
@@ -923,3 +923,20 @@ def test_a_record_without_a_state_is_no_leave_to_run(record: Record) -> None:
     with pytest.raises(LedgerError) as caught:
         make_ledger(store=store).state("main", "c1")
     assert str(caught.value) == "a call's record has no state; treat the call as settled"
+
+
+def test_a_denied_call_whose_record_is_damaged_is_settled() -> None:
+    """What it was denied with is lost, and that it is settled is not."""
+    store = MemoryStore()
+    store.swap(("call", "main", "c1"), None, {"state": "denied", "final": True})
+    decision = make_ledger(store=store).on_tool_call(call(), TOOLS, USER)
+    assert decision == decide_settled(call(), None, USER, "its record is damaged")
+
+
+def test_a_settled_call_is_denied_in_its_own_scope() -> None:
+    """About the tool of that name and record, and with what became of it."""
+    ledger = make_ledger()
+    handed_out(ledger, call(name="read"))
+    decision = ledger.on_tool_call(call(name="read"), TOOLS, ALONE)
+    became = "it was handed out to be executed"
+    assert decision == decide_settled(call(name="read"), READ, ALONE, became)

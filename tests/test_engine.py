@@ -962,3 +962,17 @@ def test_a_call_of_an_unlisted_tool_is_a_whole_denial() -> None:
     unlisted = engine.filter_tools(TOOLS, USER).lookup("none")
     assert isinstance(unlisted, Unlisted)
     assert engine.on_tool_call(call, TOOLS, USER) == decide_unlisted(call, unlisted, USER)
+
+
+def test_an_engine_that_cannot_be_built_says_why() -> None:
+    """All of the faults, under one title."""
+
+    class Empty:
+        name = "empty"
+
+    with pytest.raises(ConfigurationError) as caught:
+        PolicyEngine([Empty()])
+    assert str(caught.value) == (
+        "the policy cannot be loaded: plugin 'empty': it has no hookimpl; mark at least one of "
+        "filter_tools, on_tool_call, on_decision with @hookimpl"
+    )

@@ -11,7 +11,7 @@ import pytest
 
 from toolscope.errors import ScopeError
 from toolscope.model import UNKNOWN, Agent, Ancestor, Origin, Scope
-from toolscope.scopes import current, for_run, inside
+from toolscope.scopes import aiterate, current, for_run, inside, iterate
 
 USER = Scope(
     origin="user",
@@ -275,3 +275,45 @@ def test_a_scope_may_be_left_in_another_context_than_it_was_entered_in() -> None
         assert current() is None
 
     asyncio.run(main())
+
+
+class Steps:
+    """Both kinds of iterator, and cannot be closed; notes the scope in which each part runs."""
+
+    def __init__(self) -> None:
+        self.seen: list[Scope | None] = []
+        self.left = 2
+
+    def __iter__(self) -> "Steps":
+        self.seen.append(current())
+        return self
+
+    def __next__(self) -> int:
+        self.seen.append(current())
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+    def __aiter__(self) -> "Steps":
+        return iter(self)
+
+    async def __anext__(self) -> int:
+        try:
+            return next(self)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+
+def test_every_part_of_an_iteration_is_inside() -> None:
+    """Its beginning too; what cannot be closed is not."""
+
+    async def main() -> tuple[list[int], Steps]:
+        steps = Steps()
+        return [item async for item in aiterate(USER, steps)], steps
+
+    steps = Steps()
+    for items, used in ((list(iterate(USER, steps)), steps), asyncio.run(main())):
+        assert items == [1, 0]
+        assert used.seen == [USER, USER, USER, USER]
+    assert current() is None
