@@ -976,3 +976,11 @@ def test_an_engine_that_cannot_be_built_says_why() -> None:
         "the policy cannot be loaded: plugin 'empty': it has no hookimpl; mark at least one of "
         "filter_tools, on_tool_call, on_decision with @hookimpl"
     )
+
+
+@pytest.mark.parametrize("wrong", ["user", {}, None])
+def test_a_scope_is_a_scope(wrong: Any) -> None:
+    """The error names what was given instead."""
+    with pytest.raises(TypeError) as caught:
+        PolicyEngine().filter_tools(toolset("a"), wrong)
+    assert str(caught.value) == f"scope is a {type(wrong).__name__}, not a Scope"

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from toolscope.calls import answer_to, grant_for
-from toolscope.model import Agent, AnyArguments, InvalidArguments, Provider, Reach, Scope, ToolCall
+from toolscope.model import (
+    Agent,
+    Answered,
+    AnyArguments,
+    InvalidArguments,
+    Provider,
+    Reach,
+    Scope,
+    ToolCall,
+)
 from toolscope.testing import tool
 from toolscope.verdicts import (
     Code,
@@ -508,3 +517,16 @@ def test_asks_that_reach_nobody_keep_the_approvals_that_counted() -> None:
         approvals=(yes,),
         unused_approvals=("an approval was not used: it does not reach this chat",),
     )
+
+
+def test_an_ask_is_known_by_plugin_rule_code_and_reason() -> None:
+    """Which is what an approval names."""
+    asking = PluginVerdict(plugin="p", verdict=ask("may it?", code="c", rule="r", detail="d"))
+    assert asking.key == Answered(plugin="p", rule="r", code="c", reason="may it?")
+    assert AN_ASK.key == Answered(plugin="c", rule=None, code=None, reason="it costs money")
+
+
+def test_the_record_of_a_verdict_leaves_out_what_it_does_not_say() -> None:
+    """Code, rule, detail and error."""
+    record = decide(CALL, TOOL, Scope(can_ask=True), [AN_ASK]).record()
+    assert record["verdicts"] == [{"plugin": "c", "effect": "ask", "reason": "it costs money"}]

@@ -302,7 +302,6 @@ def _scope_record(scope: Scope) -> FrozenDict:
     from toolscope._masking import masked
 
     shown = scope.to_json()
-    shown.pop("agent", None)
     if scope.agent is not None:
         shown["agent"] = scope.agent.name
     record: FrozenDict = freeze(masked(shown))
