@@ -112,6 +112,13 @@ def test_a_denied_call_takes_three_actions() -> None:
     ]
 
 
+def test_a_denied_call_is_shown_by_its_tool() -> None:
+    """Where no other name is given, in all three actions."""
+    start, ready, complete = denied_actions(decided(None), turn="t1", call_id="c1")
+    assert (start["displayName"], ready["invocationMessage"]) == ("look", "look")
+    assert complete["result"]["pastTenseMessage"] == "look was not run"
+
+
 def test_an_allowed_call_does_not_end_as_a_denied_one() -> None:
     """The host would end what it may run."""
     with pytest.raises(ValueError) as caught:
