@@ -235,9 +235,11 @@ class PolicyEngine:
             RecursionRefused: It was called by a hook of this engine.
             TypeError: An argument is of another type than stated.
         """
-        asking = self._refuse_recursion()
+        asking = _asking.get()
+        if asking:
+            self._refuse_recursion()
         listing = self._listing(tools, scope, prefer, asking)
-        _asking.set((*asking, self))
+        _asking.set((*asking, self) if asking else (self,))
         try:
             decision = _before_rules(call, listing, scope)
             if isinstance(decision, Tool):
