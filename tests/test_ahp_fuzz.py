@@ -19,7 +19,7 @@ from toolscope.ahp.session import Session
 from toolscope.errors import ToolscopeError
 
 ENGINE = PolicyEngine()
-MANY = settings(max_examples=105_000 if settings().max_examples > 1000 else 250)
+MANY = settings(max_examples=105_000 if settings.get_current_profile_name() == "nightly" else 250)
 
 KEYS = [
     "activeClients", "activeTurn", "agent", "agentName", "annotations", "availability", "chat",
