@@ -79,60 +79,47 @@ def _alternation(names: Sequence[str] | frozenset[str]) -> str:
 def _agent_tool_firewall() -> Peer:
     from agent_firewall import PolicyEngine
 
-    def deny(field: str, value: str, tool_name: str | None = None) -> dict[str, Any]:
-        match: dict[str, Any] = {
-            "payload_contains": {"field": field, "operator": "==", "value": value}
-        }
+    def rule(*conditions: tuple[str, str, object], tool_name: str | None = None) -> dict[str, Any]:
+        contains = [{"field": f, "operator": o, "value": v} for f, o, v in conditions]
+        match: dict[str, Any] = {"payload_contains": contains}
         if tool_name is not None:
             match["tool_name"] = tool_name
-        return {"name": field, "action": REFUSED, "match": match}
+        return {"name": conditions[0][0], "action": REFUSED, "match": match}
 
-    engines: dict[Scope, Any] = {}
-
-    def list_engine(scope: Scope) -> Any:
-        if scope not in engines:
-            allowed = scope.agent.tools if scope.agent and scope.agent.tools is not None else ()
-            engines[scope] = PolicyEngine(
-                rules=[
-                    deny("availability_in", "userChats@tool"),
-                    {
-                        "name": "allowlist",
-                        "action": REFUSED,
-                        "match": {
-                            "payload_contains": {
-                                "field": "listed", "operator": "==", "value": False
-                            }
-                        },
-                    },
-                    deny("reserved_in", "tool"),
-                    deny("destructive_of", "True@client@tool"),
-                    deny("experimental_in", "tool"),
-                ]
-            ), frozenset(allowed)  # fmt: skip
-        return engines[scope]
+    in_worker = ("origin", "==", "tool")
+    lists = PolicyEngine(
+        rules=[
+            rule(("availability", "==", "userChats"), in_worker),
+            rule(("listed", "==", False)),
+            rule(in_worker, tool_name=f"^(?:{RESERVED.pattern}).*"),
+            rule(("destructive", "==", True), ("provider", "==", "client"), in_worker),
+            rule(("unstable", "==", True), in_worker),
+        ]
+    )
 
     def filter_(tools: Sequence[Tool], scope: Scope) -> list[Tool]:
-        engine, allowed = list_engine(scope)
-        return [
-            tool
-            for tool in tools
-            if engine.evaluate(
-                tool.name, {**_list_facts(tool, scope), "listed": tool.name in allowed}
-            ).action.value
-            != REFUSED
-        ]
-
-    def condition(field: str, operator: str, value: object) -> dict[str, Any]:
-        test = {"field": field, "operator": operator, "value": value}
-        return {"name": field, "action": REFUSED, "match": {"payload_contains": test}}
+        allowed = scope.agent.tools if scope.agent and scope.agent.tools is not None else ()
+        kept = []
+        for tool in tools:
+            facts = {
+                "availability": str(tool.availability),
+                "origin": str(scope.origin),
+                "listed": tool.name in allowed,
+                "destructive": tool.annotations.destructive,
+                "provider": str(tool.provider.kind),
+                "unstable": not tool.tags.isdisjoint(UNSTABLE),
+            }
+            if lists.evaluate(tool.name, facts).action.value != REFUSED:
+                kept.append(tool)
+        return kept
 
     calls = PolicyEngine(
         rules=[
-            condition("bad_program", "==", True),
-            condition("bad_place", "==", True),
-            condition("amount", ">", LIMIT),
-            condition("bad_domain", "==", True),
-            condition("destructive_subject", "==", "ann"),
+            rule(("bad_program", "==", True)),
+            rule(("bad_place", "==", True)),
+            rule(("amount", ">", LIMIT)),
+            rule(("bad_domain", "==", True)),
+            rule(("destructive", "==", True), ("operator", "==", False)),
         ]
     )
 
@@ -141,8 +128,9 @@ def _agent_tool_firewall() -> Peer:
         facts["bad_program"] = facts["program"] in PROGRAMS
         facts["bad_place"] = facts["path"].startswith(PLACES)
         facts["bad_domain"] = facts["domain"] not in DOMAINS
-        decision = calls.evaluate(tool.name, facts)
-        return bool(decision.action.value != REFUSED)
+        facts["destructive"] = tool.annotations.destructive
+        facts["operator"] = scope.subject in OPERATORS
+        return bool(calls.evaluate(tool.name, facts).action.value != REFUSED)
 
     return Peer(name="agent-tool-firewall", filter=filter_, call=call_)
 
