@@ -1,6 +1,6 @@
 """What the columns and tests of the MCP hosts share: a real client, and how it plays a model."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.client import advertise
 
 from tests.hosts.matrix import Call, Outcome, Result, ToolSpec, Turns, Unsupported
-from toolscope import PolicyEngine
+from toolscope import PolicyEngine, ToolCall, Verdict, ask, hookimpl
 from toolscope.hosts import AVAILABILITY_KEY, ORIGIN_KEY, available_in
 
 ERAS = ("legacy", "2026-07-28")
@@ -62,6 +62,23 @@ def client_of(
         extensions=None if origin is None else [advertise(ORIGIN_KEY, {"origin": origin})],
         elicitation_callback=person,
     )
+
+
+async def fails(client: Client, name: str, arguments: Mapping[str, Any] | None = None) -> str:
+    """The text of a call that fails."""
+    result = await client.call_tool(name, dict(arguments or {}))
+    assert result.is_error
+    return text_of(result)
+
+
+class Asks:
+    """Asks a person about every call."""
+
+    name = "asks"
+
+    @hookimpl
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return ask("reading costs money")
 
 
 async def names(client: Client, claim: str | None = None) -> tuple[str, ...]:

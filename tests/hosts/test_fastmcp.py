@@ -19,7 +19,7 @@ from mcp import Client, MCPError
 from mcp.client import advertise
 from mcp_types import ElicitResult, InputRequiredResult
 
-from tests.hosts.mcp_support import ERAS, Person, client_of, names, served, text_of
+from tests.hosts.mcp_support import ERAS, Asks, Person, client_of, fails, names, served, text_of
 from toolscope import PolicyEngine, Scope, Tool, ToolCall, Toolset, Verdict, ask, deny, hookimpl
 from toolscope.calls import CallLedger
 from toolscope.hosts import AVAILABILITY_KEY, ORIGIN_KEY, _mcp_requests, available_in
@@ -50,22 +50,6 @@ def desk(**settings: Any) -> tuple[FastMCP[Any], list[str]]:
 
 def connect(server: FastMCP[Any], **settings: Any) -> Client:
     return client_of(server._mcp_server, **settings)
-
-
-async def fails(client: Client, name: str, arguments: Mapping[str, Any] | None = None) -> str:
-    result = await client.call_tool(name, dict(arguments or {}))
-    assert result.is_error
-    return text_of(result)
-
-
-class Asks:
-    """Asks a person about every call."""
-
-    name = "asks"
-
-    @hookimpl
-    def on_tool_call(self, call: ToolCall) -> Verdict:
-        return ask("reading costs money")
 
 
 # --------------------------------------------------------------------------------------------

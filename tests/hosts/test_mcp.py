@@ -22,7 +22,7 @@ from mcp_types import (
     Tool as WireTool,
 )
 
-from tests.hosts.mcp_support import ERAS, Person, client_of, names, served, text_of
+from tests.hosts.mcp_support import ERAS, Asks, Person, client_of, fails, names, served
 from toolscope import (
     Agent,
     Annotations,
@@ -31,10 +31,8 @@ from toolscope import (
     Provider,
     Scope,
     Tool,
-    ToolCall,
     Toolset,
     Verdict,
-    ask,
     hookimpl,
 )
 from toolscope.hosts import AVAILABILITY_KEY, ORIGIN_KEY, available_in
@@ -98,22 +96,6 @@ async def all_names(client: Client) -> list[str]:
         if cursor is None:
             return found
     raise AssertionError("the pages do not end")
-
-
-async def fails(client: Client, name: str, arguments: Mapping[str, Any] | None = None) -> str:
-    result = await client.call_tool(name, dict(arguments or {}))
-    assert result.is_error
-    return text_of(result)
-
-
-class Asks:
-    """Asks a person about every call."""
-
-    name = "asks"
-
-    @hookimpl
-    def on_tool_call(self, call: ToolCall) -> Verdict:
-        return ask("reading costs money")
 
 
 # --------------------------------------------------------------------------------------------
