@@ -35,6 +35,7 @@ from tests.hosts.openai_agents_column import (
     run,
     script,
 )
+from tests.hosts.seen import Seen
 from toolscope import (
     Agent as ScopeAgent,
 )
@@ -45,7 +46,6 @@ from toolscope import (
     ToolCall,
     Toolset,
     Verdict,
-    ask,
     deny,
     hookimpl,
 )
@@ -59,23 +59,6 @@ PICK = ToolSpec(name="pick", availability="userChats")
 READ = ToolSpec(name="read")
 WORKER = Scope(origin="tool")
 USER = Scope(origin="user", can_ask=True)
-
-
-class Seen:
-    """Keeps the calls it is asked about; asks about refunds above 100 and denies above 1000."""
-
-    name = "seen"
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, dict[str, Any]]] = []
-
-    @hookimpl
-    def on_tool_call(self, call: ToolCall, tool: Tool) -> Verdict | None:
-        self.calls.append((tool.name, dict(call.arguments)))
-        amount = call.arguments.get("amount", 0)
-        if amount > 1000:
-            return deny("nobody refunds more than 1000")
-        return ask("a large refund needs a person") if amount > 100 else None
 
 
 def refunds(executed: list[int], **kw: Any) -> FunctionTool:

@@ -37,16 +37,15 @@ from pydantic_ai.toolsets import ExternalToolset
 
 from tests.hosts.matrix import Call, ToolSpec
 from tests.hosts.pydantic_ai_column import Script, make_tool, results_of
+from tests.hosts.seen import Seen
 from toolscope import (
     Agent as ScopeAgent,
 )
 from toolscope import (
     PolicyEngine,
     Scope,
-    ToolCall,
     Toolset,
     Verdict,
-    ask,
     deny,
     hookimpl,
 )
@@ -61,23 +60,6 @@ pytestmark = pytest.mark.anyio
 
 USER_ONLY = {AVAILABILITY_KEY: "userChats"}
 WORKER = Scope(origin="tool")
-
-
-class Seen:
-    """Keeps the calls it is asked about; asks about refunds above 100 and denies above 1000."""
-
-    name = "seen"
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, dict[str, Any]]] = []
-
-    @hookimpl
-    def on_tool_call(self, call: ToolCall, tool: PolicyTool) -> Verdict | None:
-        self.calls.append((tool.name, dict(call.arguments)))
-        amount = call.arguments.get("amount", 0)
-        if amount > 1000:
-            return deny("nobody refunds more than 1000")
-        return ask("a large refund needs a person") if amount > 100 else None
 
 
 def refunds(executed: list[int]) -> Callable[[int], str]:
