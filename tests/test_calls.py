@@ -354,6 +354,21 @@ def test_only_calls_that_are_out_can_be_claimed(end: str) -> None:
     assert ledger.claim(BANK, "transfer", {}, TOOLS, USER).effect is Effect.DENY
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_call_that_its_caller_executes_cannot_be_claimed(is_async: bool) -> None:
+    """It runs already: an execution without an id beside it would be a second one."""
+    ledger = make_ledger({"pay": "ask"})
+    answered(ledger, call())
+    if is_async:
+        decision = asyncio.run(ledger.on_tool_call_async(call(), TOOLS, USER, claimed=True))
+    else:
+        decision = ledger.on_tool_call(call(), TOOLS, USER, claimed=True)
+    assert decision.effect is Effect.ALLOW
+    assert code(ledger.claim(BANK, "transfer", {}, TOOLS, USER)) == "approval_unavailable"
+    assert kept(ledger, "claim") == {}
+    assert [record["claimed"] for record in kept(ledger, "call").values()] == [True]
+
+
 def test_claims_are_matched_in_the_order_of_the_calls() -> None:
     """Of equal calls the oldest that waits is claimed first; 256 of them can wait."""
     ledger = make_ledger({})

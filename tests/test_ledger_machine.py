@@ -149,8 +149,9 @@ class Host:
         given: str,
         produced: str | None,
         is_async: bool,
+        claimed: bool,
     ) -> None:
-        """A call comes, as it was produced or rewritten."""
+        """A call comes, as it was produced or rewritten; the host executes it itself, or not."""
         self.seen.append((chat, id_, name, given, produced))
         opinions = {self.says.of(name, one) for one in (given, produced or given)}
         expected = self.oracle.decide(
@@ -173,12 +174,16 @@ class Host:
             for one in (given, produced)
         )
         assert call is not None
+        parts = (call, TOOLS, self.scope(chat))
         if is_async:
-            question = self.ledger.on_tool_call_async(call, TOOLS, self.scope(chat), produced=first)
-            decision = drive(question)
+            decision = drive(
+                self.ledger.on_tool_call_async(*parts, produced=first, claimed=claimed)
+            )
         else:
-            decision = self.ledger.on_tool_call(call, TOOLS, self.scope(chat), produced=first)
+            decision = self.ledger.on_tool_call(*parts, produced=first, claimed=claimed)
         self.check(decision, expected, opinions)
+        if claimed and decision.effect is Effect.ALLOW and id_ is not None:
+            self.oracle.calls[chat, id_]["fresh"] = False
         if decision.effect is Effect.ASK and id_ is not None:
             self.asking[chat, id_] = decision
 
@@ -350,6 +355,7 @@ class LedgerMachine(RuleBasedStateMachine):
         given=arguments,
         produced=st.none() | arguments,
         is_async=st.booleans(),
+        claimed=st.booleans(),
     )
     def submit(
         self,
@@ -359,13 +365,14 @@ class LedgerMachine(RuleBasedStateMachine):
         given: str,
         produced: str | None,
         is_async: bool,
+        claimed: bool,
     ) -> None:
-        self.host.submit(chat, id_, name, given, produced, is_async)
+        self.host.submit(chat, id_, name, given, produced, is_async, claimed)
 
     @precondition(lambda self: self.host.seen)
-    @rule(data=st.data(), is_async=st.booleans())
-    def submit_again(self, data: st.DataObject, is_async: bool) -> None:
-        self.host.submit(*data.draw(st.sampled_from(self.host.seen)), is_async)
+    @rule(data=st.data(), is_async=st.booleans(), claimed=st.booleans())
+    def submit_again(self, data: st.DataObject, is_async: bool, claimed: bool) -> None:
+        self.host.submit(*data.draw(st.sampled_from(self.host.seen)), is_async, claimed)
 
     @precondition(lambda self: self.host.seen)
     @rule(data=st.data(), is_async=st.booleans())
@@ -459,6 +466,7 @@ def act(host: Host, choose: random.Random, age: int) -> None:
     chat, name = often("main", list(CHATS)), often("pay", NAMES)
     given, other = (often("small", list(ARGUMENTS)) for _ in range(2))
     id_, is_async = str(age + choose.randrange(3)), choose.random() < 0.5
+    claimed = choose.random() < 0.2
     reach = choose.choice(["once", "chat", "subtree"])
     match choose.choices(
         ["submit", "again", "claim", "end", "answer", "grant", "revoke", "policy", "scope",
@@ -466,11 +474,11 @@ def act(host: Host, choose: random.Random, age: int) -> None:
         [30, 15, 15, 6, 25, 5, 3, 3, 5, 1, 2],
     )[0]:  # fmt: skip
         case "submit":
-            host.submit(chat, id_, name, given, some(other), is_async)
+            host.submit(chat, id_, name, given, some(other), is_async, claimed)
             if choose.random() < 0.1:
-                host.submit(chat, None, name, given, None, is_async)
+                host.submit(chat, None, name, given, None, is_async, claimed)
         case "again" if host.seen:
-            host.submit(*choose.choice(host.seen[-12:]), is_async)
+            host.submit(*choose.choice(host.seen[-12:]), is_async, claimed)
         case "claim" if host.seen:
             chat, _, name, given, _ = choose.choice(host.seen[-12:])
             host.claim(chat, name, given, is_async=is_async)
@@ -482,7 +490,7 @@ def act(host: Host, choose: random.Random, age: int) -> None:
             edited = some(other)
             host.answer(to, allows, often("once", [reach]), often("exact", ["any"]), edited)
             last = next(one for one in reversed(host.seen) if one[:2] == to)
-            host.submit(*last[:3], edited or last[3], last[4], is_async)
+            host.submit(*last[:3], edited or last[3], last[4], is_async, claimed)
         case "grant":
             host.grant(chat, name, often("once", [reach]), some(given))
         case "revoke" if host.numbers:

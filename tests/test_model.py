@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import json_objects, scopes, toolsets
-from toolscope._frozen import MAX_DEPTH, MAX_VALUES
+from toolscope._frozen import MAX_ARGUMENT_VALUES, MAX_DEPTH, MAX_VALUES
 from toolscope.engine import PolicyEngine
 from toolscope.errors import ScopeError, ToolsetError
 from toolscope.model import (
@@ -201,6 +201,18 @@ class Endless(Mapping[str, Any]):
 def test_what_is_not_json_is_refused(value: object, problem: str) -> None:
     """By its kind; the message never shows the value."""
     assert refused(ValueError, freeze, value) == problem
+
+
+def test_arguments_hold_a_hundred_thousand_values() -> None:
+    """That many texts at one level, or more than one level of them, and no more."""
+    texts = {str(place): "x" for place in range(MAX_ARGUMENT_VALUES)}
+    for arguments, problem in [
+        (texts, None),
+        ({**texts, "one more": "x"}, f"more than {MAX_ARGUMENT_VALUES:,} values"),
+        ({"nested": texts}, f"more than {MAX_ARGUMENT_VALUES:,} values"),
+    ]:
+        call = ToolCall(name="t", arguments=arguments)
+        assert getattr(call.arguments, "why", None) == problem
 
 
 def test_json_may_nest_a_hundred_levels() -> None:

@@ -229,7 +229,7 @@ def refuse_pending(pending: Sequence[Pending]) -> list[PluginVerdict]:
 
 
 async def await_call(
-    pending: Sequence[Pending], seconds: float, enter: Callable[[], None]
+    pending: Sequence[Pending], seconds: float, enter: Callable[[], object]
 ) -> list[PluginVerdict]:
     """Awaits all at once under one deadline; whoever has not answered by then denies.
 

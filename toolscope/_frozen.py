@@ -85,6 +85,10 @@ _HUGE: Final = 10**4_300
 """The first integer that Python, as it comes, refuses to write as text."""
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+_OBJECT: Final = (dict, Mapping)
+"""What is a JSON object: asked of a ``dict``, `Mapping` alone answers ten times slower."""
+_FLAT: Final = frozenset({str, bool, type(None)})
+_TEXT: Final = frozenset({str})
 EMPTY: Final = FrozenDict()
 
 
@@ -98,6 +102,14 @@ def freeze(value: object, most: int = MAX_VALUES) -> Any:
     """
     if type(value) is FrozenDict or type(value) is FrozenList:
         return value
+    if type(value) is dict:
+        # Most arguments are a few texts: looking at their types takes half of what the way below
+        # takes. The copy is looked at, since the original may change meanwhile.
+        flat = FrozenDict(value)
+        if _FLAT.issuperset(map(type, flat.values())) and _TEXT.issuperset(map(type, flat)):
+            if len(flat) > most:
+                raise ValueError(f"more than {most:,} values")
+            return flat
     root: list[Any] = []
     count = 0
     # Children are filled in after their parent was made, so depth costs no Python stack.
@@ -109,7 +121,7 @@ def freeze(value: object, most: int = MAX_VALUES) -> Any:
         count += len(source)
         if count > most:
             raise ValueError(f"more than {most:,} values")
-        is_object = isinstance(source, Mapping)
+        is_object = isinstance(source, _OBJECT)
         items: Iterable[tuple[Any, Any]] = source.items() if is_object else enumerate(source)
         for key, item in items:
             child = item
@@ -121,7 +133,7 @@ def freeze(value: object, most: int = MAX_VALUES) -> Any:
                     raise ValueError("an integer has more than 4,300 digits")
             elif kind is FrozenDict or kind is FrozenList:
                 pass
-            elif isinstance(item, Mapping):
+            elif isinstance(item, _OBJECT):
                 child = FrozenDict()
                 pending.append((child, item, depth + 1))
             elif isinstance(item, (list, tuple)):
@@ -153,7 +165,11 @@ def _plain_scalar(value: object) -> str | int | float:
 
 def thaw(value: object) -> Any:
     """A deep copy of a JSON value in plain, changeable ``dict`` and ``list`` objects."""
-    if isinstance(value, Mapping):
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, _OBJECT):
+        if _FLAT.issuperset(map(type, value.values())):
+            return dict(value)
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [thaw(item) for item in value]

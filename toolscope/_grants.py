@@ -1,7 +1,7 @@
 """The standing grants of a ledger, and which approvals may count for a call."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -31,10 +31,11 @@ class Usable:
 
     originals: Mapping[Approval, Approval] = attrs.field(factory=dict)
     unused: tuple[str, ...] = ()
+    approvals: tuple[Approval, ...] = attrs.field(init=False)
+    """The approvals for the engine."""
 
-    @property
-    def approvals(self) -> tuple[Approval, ...]:
-        """The approvals for the engine."""
+    @approvals.default
+    def _shown(self) -> tuple[Approval, ...]:
         return tuple(self.originals)
 
 
@@ -81,19 +82,20 @@ class Grants:
         tools: Toolset,
         scope: Scope,
         given: Sequence[Approval],
-        answers: Iterable[Record],
+        answers: Sequence[Record],
     ) -> Usable:
         """What may count for this call: what was given, its answers, and the grants kept here.
 
         Grants for other chats and tools are passed over in silence.
         """
-        if isinstance(call.arguments, InvalidArguments):
-            return Usable()  # denied before anybody is asked
+        kept = list(self._store.items("grant"))
+        if not (kept or given or answers) or isinstance(call.arguments, InvalidArguments):
+            return _NOTHING  # and invalid arguments are denied before anybody is asked
         candidates = tools.by_name(call.name)
         named = dict.fromkeys([*given, *map(Approval.from_json, answers)])
         originals: dict[Approval, Approval] = {}
         unused: list[str] = []
-        for approval in [*named, *self._near(call, candidates)]:
+        for approval in [*named, *_near(kept, call, candidates)]:
             near = [one for one in candidates if approval.elsewhere(call, one, scope) is None]
             if near or approval in named:
                 shown = self._shown(approval, call, near)
@@ -102,14 +104,6 @@ class Grants:
                 else:
                     unused.append(f"an approval was not used: {shown}")
         return Usable(originals=originals, unused=tuple(dict.fromkeys(unused)))
-
-    def _near(self, call: ToolCall, tools: Sequence[Tool]) -> Iterator[Approval]:
-        """The grants that may be for this call; the others are not even read."""
-        wanted = {(str(tool.provider), tool.own_name) for tool in tools}
-        chats = {call.chat, *call.ancestors}
-        for _, record in self._store.items("grant"):
-            if (record["provider"], record["own_name"]) in wanted and record.get("chat") in chats:
-                yield Approval.from_json(record)
 
     def _shown(self, approval: Approval, call: ToolCall, near: Sequence[Tool]) -> Approval | str:
         """The approval as the engine shall see it, or why it does not count."""
@@ -150,6 +144,20 @@ class Grants:
         """Undoes `spend`: the call was not handed out."""
         for grant in grants:
             self._store.swap(_spent_key(grant), _spent_by(call), None)
+
+
+_NOTHING: Final = Usable()
+
+
+def _near(
+    kept: Iterable[tuple[Key, Record]], call: ToolCall, tools: Sequence[Tool]
+) -> Iterator[Approval]:
+    """The grants that may be for this call; the others are not even read."""
+    wanted = {(str(tool.provider), tool.own_name) for tool in tools}
+    chats = {call.chat, *call.ancestors}
+    for _, record in kept:
+        if (record["provider"], record["own_name"]) in wanted and record.get("chat") in chats:
+            yield Approval.from_json(record)
 
 
 def _key(grant: Approval) -> Key:

@@ -34,6 +34,7 @@ class CallState(StrEnum):
     CANCELLED = "cancelled"
 
 
+_STATES: Final[Mapping[str, CallState]] = {state.value: state for state in CallState}
 FINAL: Final = frozenset(
     {CallState.COMPLETED, CallState.FAILED, CallState.DENIED, CallState.CANCELLED}
 )
@@ -77,8 +78,8 @@ def state_of(record: Record | None) -> CallState | None:
     if record is None:
         return None
     try:
-        return CallState(record["state"])
-    except (KeyError, ValueError) as error:
+        return _STATES[record["state"]]
+    except (KeyError, TypeError) as error:
         raise LedgerError("a call's record has no state; treat the call as settled") from error
 
 

@@ -4,7 +4,6 @@ A record is looked at, changed and swapped; where somebody else was quicker, it 
 """
 
 import math
-from collections.abc import Callable
 from typing import Final, cast
 
 import attrs
@@ -36,25 +35,14 @@ class Register:
         self, key: Key, to: CallState, from_: tuple[CallState, ...], by: Provider | None = None
     ) -> bool:
         """Ends a call that is in one of these states, on the word of its provider; was it?"""
-
-        def ended(record: Record) -> Record | None:
-            if by is not None and record["provider"] != str(by):
-                return None
-            kept = {name: value for name, value in record.items() if name != "answers"}
-            return {**kept, "state": to.value, "final": True}
-
-        return self._change(key, from_, ended)
-
-    def _change(
-        self, key: Key, from_: tuple[CallState, ...], change: Callable[[Record], Record | None]
-    ) -> bool:
         while True:
             record = self._store.get(key)
             if record is None or state_of(record) not in from_:
                 return False
-            new = change(record)
-            if new is None:
+            if by is not None and record["provider"] != str(by):
                 return False
+            new = {**record, "state": str(to), "final": True}
+            new.pop("answers", None)
             if self._store.swap(key, record, new):
                 return True
 
@@ -71,7 +59,7 @@ class Register:
         failure = failure.repeated(self.count(chat, named, failure.code, 1))
         verdicts = () if decision is None else decision.verdicts
         return {
-            "state": CallState.DENIED.value,
+            "state": str(CallState.DENIED),
             "name": named["name"],
             "tool": named["tool"],
             "failure": attrs.asdict(failure),
@@ -103,8 +91,14 @@ class Register:
         index = self._store.get(key)
         for chat, call_id in () if index is None else index["calls"]:
             call = call_key(chat, call_id)
-            if self._change(call, (CallState.HANDED_OUT,), _claimed):
-                return call
+            while True:
+                record = self._store.get(call)
+                if record is None or state_of(record) is not CallState.HANDED_OUT:
+                    break
+                if record["claimed"]:
+                    break
+                if self._store.swap(call, record, {**record, "claimed": True}):
+                    return call
         return None
 
     # Providers ------------------------------------------------------------------------------
@@ -137,7 +131,3 @@ class Register:
         for key, record in gone.values():
             self._store.swap(key, record, None)
         return failed
-
-
-def _claimed(record: Record) -> Record | None:
-    return None if record["claimed"] else {**record, "claimed": True}

@@ -9,8 +9,8 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import attrs
 
@@ -60,8 +60,14 @@ _TRIES: Final = 100
 """How often a call is decided anew where another thread or process changed it meanwhile."""
 _IGNORED_KEPT: Final = 1_000
 
-_Asking: TypeAlias = Generator[tuple[ToolCall, tuple[Approval, ...]], Decision, Decision]
-"""One question on its way: yields what to ask the engine, and returns the decision that counts."""
+
+@attrs.define(eq=False)
+class _Held:
+    """What a ledger holds of a call when it asks about it: its record, and what may count."""
+
+    key: Key | None
+    record: Record | None
+    usable: Usable
 
 
 class CallLedger:
@@ -115,7 +121,7 @@ class CallLedger:
 
     def filter_tools(self, tools: Toolset, scope: Scope, prefer: str | None = None) -> Listing:
         """As `PolicyEngine.filter_tools`."""
-        return self.engine.filter_tools(tools, scope, prefer)
+        return self._engine().filter_tools(tools, scope, prefer)
 
     def on_tool_call(
         self,
@@ -126,6 +132,7 @@ class CallLedger:
         approvals: Sequence[Approval] = (),
         *,
         produced: ToolCall | None = None,
+        claimed: bool = False,
     ) -> Decision:
         """As `PolicyEngine.on_tool_call`, each (chat, call id) once.
 
@@ -133,20 +140,30 @@ class CallLedger:
         handed out: asked again, it is denied (``call_settled``); a denied one gets the same denial.
         ``produced`` is the call as the model produced it where the host changed its arguments: both
         forms are asked about, and the stricter answer counts; approvals bind the final form.
+        ``claimed`` says that the caller executes the call itself, right here: no execution that
+        arrives without an id is matched to it.
 
         Raises:
             LedgerError: The store cannot be read or written. The call was not handed out.
             RecursionRefused: It was called by a hook of the engine.
         """
-        engine, started = self.engine, time.perf_counter()
-        asking = self._ask(call, tools, scope, approvals, produced)
-        try:
-            asked, counting = next(asking)
-            while True:
-                decision = engine.on_tool_call(asked, tools, scope, prefer, counting, tell=False)
-                asked, counting = asking.send(decision)
-        except StopIteration as done:
-            return self._told(engine, done.value, started)
+        engine, started = self._engine(), time.perf_counter()
+        for _ in range(_TRIES):
+            held = self._held(call, tools, scope, approvals)
+            if isinstance(held, Decision):
+                return self._told(engine, held, started)
+            if produced is None:
+                given = held.usable.approvals
+                decision = engine.on_tool_call(call, tools, scope, prefer, given, tell=False)
+            else:
+                first = engine.on_tool_call(produced, tools, scope, prefer, tell=False)
+                second = engine.on_tool_call(call, tools, scope, prefer, tell=False)
+                given = held.usable.approvals
+                decision = _records.stricter(call, scope, first, second, given)
+            closed = self._close(held, decision, claimed)
+            if closed is not None:
+                return self._told(engine, closed, started)
+        return self._told(engine, _records.contended(call, scope), started)
 
     async def on_tool_call_async(
         self,
@@ -157,19 +174,28 @@ class CallLedger:
         approvals: Sequence[Approval] = (),
         *,
         produced: ToolCall | None = None,
+        claimed: bool = False,
     ) -> Decision:
         """As `on_tool_call`, with awaitable rules awaited. Cancelled, it leaves no trace."""
-        engine, started = self.engine, time.perf_counter()
-        asking = self._ask(call, tools, scope, approvals, produced)
-        try:
-            asked, counting = next(asking)
-            while True:
+        engine, started = self._engine(), time.perf_counter()
+        for _ in range(_TRIES):
+            held = self._held(call, tools, scope, approvals)
+            if isinstance(held, Decision):
+                return self._told(engine, held, started)
+            if produced is None:
+                given = held.usable.approvals
                 decision = await engine.on_tool_call_async(
-                    asked, tools, scope, prefer, counting, tell=False
+                    call, tools, scope, prefer, given, tell=False
                 )
-                asked, counting = asking.send(decision)
-        except StopIteration as done:
-            return self._told(engine, done.value, started)
+            else:
+                first = await engine.on_tool_call_async(produced, tools, scope, prefer, tell=False)
+                second = await engine.on_tool_call_async(call, tools, scope, prefer, tell=False)
+                given = held.usable.approvals
+                decision = _records.stricter(call, scope, first, second, given)
+            closed = self._close(held, decision, claimed)
+            if closed is not None:
+                return self._told(engine, closed, started)
+        return self._told(engine, _records.contended(call, scope), started)
 
     def is_looping(self, decision: Decision) -> bool:
         """Whether the host should end this run: the model keeps producing the same denied call."""
@@ -261,16 +287,16 @@ class CallLedger:
         """
         to = CallState.FAILED if failed else CallState.COMPLETED
         key = call_key(chat, call_id)
-        if not self._register.end(key, to, (CallState.HANDED_OUT,), by):
-            self._ignore("completion", key)
-        return self.state(chat, call_id)
+        if self._register.end(key, to, (CallState.HANDED_OUT,), by):
+            return to
+        return self._ignore("completion", key)
 
     def cancelled(self, chat: str | None, call_id: str) -> CallState | None:
         """Records that a call will not run, or will not end; returns the state it is in now."""
         key = call_key(chat, call_id)
-        if not self._register.end(key, CallState.CANCELLED, OPEN):
-            self._ignore("cancel", key)
-        return self.state(chat, call_id)
+        if self._register.end(key, CallState.CANCELLED, OPEN):
+            return CallState.CANCELLED
+        return self._ignore("cancel", key)
 
     def provider_left(
         self, provider: Provider, *, now: float, grace: float = 0.0
@@ -385,41 +411,29 @@ class CallLedger:
     # One question
     # ----------------------------------------------------------------------------------------
 
-    def _ask(
-        self,
-        call: ToolCall,
-        tools: Toolset,
-        scope: Scope,
-        given: Sequence[Approval],
-        produced: ToolCall | None,
-    ) -> _Asking:
-        key = None if call.id is None else call_key(call.chat, call.id)
-        for _ in range(_TRIES):
-            record = None if key is None else self._store.get(key)
-            if record is not None and state_of(record) is not CallState.ASKED:
+    def _held(
+        self, call: ToolCall, tools: Toolset, scope: Scope, given: Sequence[Approval]
+    ) -> "_Held | Decision":
+        """What is held of a call before the engine is asked; the decision where it is settled."""
+        key = record = None
+        answers: Sequence[Record] = ()
+        if call.id is not None:
+            key = call_key(call.chat, call.id)
+            record = self._store.get(key)
+        if record is not None:
+            if state_of(record) is not CallState.ASKED:
                 unused = ("an approval was not used: the call is settled",) * bool(given)
                 decision = _records.settled(call, tools, scope, record)
                 return attrs.evolve(decision, unused_approvals=unused)
-            answers = () if record is None else record.get("answers", ())
-            usable = self._grants.usable(call, tools, scope, given, answers)
-            if produced is None:
-                decision = yield call, usable.approvals
-            else:
-                first = yield produced, ()
-                second = yield call, ()
-                decision = _records.stricter(call, scope, first, second, usable.approvals)
-            if usable.unused:
-                unused = (*usable.unused, *decision.unused_approvals)
-                decision = attrs.evolve(decision, unused_approvals=unused)
-            closed = self._close(key, record, usable, decision)
-            if closed is not None:
-                return closed
-        return _records.contended(call, scope)
+            answers = record.get("answers", ())
+        return _Held(key, record, self._grants.usable(call, tools, scope, given, answers))
 
-    def _close(
-        self, key: Key | None, record: Record | None, usable: Usable, decision: Decision
-    ) -> Decision | None:
+    def _close(self, held: "_Held", decision: Decision, claimed: bool) -> Decision | None:
         """Records the decision. None: the call changed meanwhile, so it is decided anew."""
+        key, record, usable = held.key, held.record, held.usable
+        if usable.unused:
+            unused = (*usable.unused, *decision.unused_approvals)
+            decision = attrs.evolve(decision, unused_approvals=unused)
         call = decision.call
         if decision.failure is not None:
             new = self._register.denial(
@@ -429,9 +443,9 @@ class CallLedger:
                 self._register.count(call.chat, new, decision.failure.code, -1)
                 return None
             return attrs.evolve(decision, failure=Failure(**new["failure"]))
-        tool = cast("Tool", decision.tool)  # an allow and an ask are about a tool
+        tool: Tool = decision.tool  # type: ignore[assignment]  # none but a denial is about no tool
         spent: list[Approval] = []
-        if decision.effect is Effect.ALLOW:
+        if decision.approvals and decision.effect is Effect.ALLOW:
             originals = [usable.originals[one] for one in decision.approvals]
             spent = [one for one in originals if one.is_one_time_grant]
             if spent and not self._grants.spend(spent, call):
@@ -441,10 +455,10 @@ class CallLedger:
             if decision.effect is Effect.ASK:
                 state, answers = CallState.ASKED, record and record.get("answers")
             new = {
-                "state": state.value,
+                "state": str(state),
                 **about(call, tool),
                 "provider": str(tool.provider),
-                "claimed": False,
+                "claimed": claimed,
                 **({"answers": answers} if answers else {}),
             }
             try:
@@ -455,15 +469,17 @@ class CallLedger:
             if not kept:
                 self._grants.give_back(spent, call)
                 return None
-            if state is CallState.HANDED_OUT:
+            if state is CallState.HANDED_OUT and not claimed:
                 self._register.may_be_claimed(claim_key(tool, call.arguments_digest), key)
         for grant in spent:
             self._grants.revoke(grant)
         return decision
 
-    def _ignore(self, what: str, key: Key) -> None:
+    def _ignore(self, what: str, key: Key) -> CallState | None:
+        """Records what came too late; returns the state that the call is in."""
         state = state_of(self._store.get(key))
         self._ignored.append(Ignored(what=what, chat=key[1], call_id=key[2], state=state))
+        return state
 
     def _told(self, engine: PolicyEngine, decision: Decision, started: float) -> Decision:
         """Tells observers and log of the decision that counts."""

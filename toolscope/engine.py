@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final
 
 from toolscope import _chain
@@ -273,13 +274,12 @@ class PolicyEngine:
             RecursionRefused: It was called by a hook of this engine.
             TypeError: An argument is of another type than stated.
         """
-        asking = self._refuse_recursion()
+        asking = _asking.get()
+        if asking:
+            self._refuse_recursion()
         listing = self._listing(tools, scope, prefer, asking)
-
-        def inside() -> None:
-            _asking.set((*asking, self))
-
-        inside()
+        inside = (*asking, self) if asking else (self,)
+        _asking.set(inside)
         try:
             decision = _before_rules(call, listing, scope)
             if isinstance(decision, Tool):
@@ -291,11 +291,12 @@ class PolicyEngine:
                     else:
                         # Tasks may share a context: while this one waits, the others may ask.
                         _asking.set(asking)
+                        enter = partial(_asking.set, inside)
                         try:
-                            verdicts += await _chain.await_call(pending, self._timeout, inside)
-                            inside()
+                            verdicts += await _chain.await_call(pending, self._timeout, enter)
+                            enter()
                         except BaseException:
-                            inside()
+                            enter()
                             verdicts += _chain.cancelled(pending)
                             _chain.tell(
                                 self._observers, decide(call, tool, scope, verdicts, approvals)

@@ -20,7 +20,7 @@ DeclaredScope: TypeAlias = Scope | Callable[[RunnableConfig], Scope]
 """The scope of the chats of an agent, or what makes it from the config of a run."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Place:
     """Where a hook was called: the chat, its scope, the chats above it, and the task."""
 
@@ -137,7 +137,10 @@ def _chats(
 
 
 def _first_id(messages: Sequence[Any]) -> str | None:
-    return next((one.id for one in messages if getattr(one, "id", None)), None)
+    for message in messages:
+        if getattr(message, "id", None):
+            return message.id  # type: ignore[no-any-return]
+    return None
 
 
 def _alone(metadata: Mapping[str, Any], message: AIMessage) -> bool:

@@ -1,10 +1,9 @@
 """One turn of an OpenAI Agents run: its scope, its tools, and the calls decided in it."""
 
-import itertools
-import uuid
 from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import lru_cache
+from secrets import token_hex
 from typing import Any, Final
 
 import attrs
@@ -15,7 +14,17 @@ from toolscope import scopes
 from toolscope.calls import CallState
 from toolscope.hosts._point import EnforcementPoint, failed_decision
 from toolscope.listings import Listing
-from toolscope.model import UNKNOWN, Agent, FrozenDict, Origin, Scope, Tool, ToolCall, Toolset
+from toolscope.model import (
+    UNKNOWN,
+    Agent,
+    FrozenDict,
+    Origin,
+    Scope,
+    Tool,
+    ToolCall,
+    Toolset,
+    read_arguments,
+)
 from toolscope.verdicts import Decision, Effect
 
 __all__ = ["Turn", "current_turn", "run_of", "scope_of_run"]
@@ -23,8 +32,6 @@ __all__ = ["Turn", "current_turn", "run_of", "scope_of_run"]
 current_turn: ContextVar["Turn | None"] = ContextVar("toolscope_turn", default=None)
 """The turn whose calls run in this context: set with the tool list, before the model is asked."""
 
-_PROCESS: Final = uuid.uuid4().hex[:12]
-_numbers = itertools.count()
 _RUN: Final = "_toolscope_run"
 _MOST_TIMES: Final = 1_000
 
@@ -38,7 +45,7 @@ class Run:
     __slots__ = ("chat", "turn")
 
     def __init__(self) -> None:
-        self.chat = f"{_PROCESS}-{next(_numbers)}"
+        self.chat = token_hex(16)
         self.turn: Turn | None = None
 
     def __deepcopy__(self, memo: object) -> "Run":
@@ -115,16 +122,10 @@ class Turn:
         person has answered. A ``provisional`` decision hands nothing out; its denials are final.
         """
         known = self.decided.get(call_id)
-        call = ToolCall(
-            id=self._ledger_id(call_id),
-            name=name,
-            provider=None if tool is None else tool.provider,
-            arguments=arguments,
-            chat=self.chat,
-        )
+        read = read_arguments(arguments)
         text = arguments if isinstance(arguments, str) else None
         # By their texts: 1, True and 1.0 are equal, and are not the same arguments.
-        same = known is not None and repr(known.arguments) == repr(call.arguments)
+        same = known is not None and repr(known.arguments) == repr(read)
         if (
             known is not None
             and same
@@ -133,6 +134,13 @@ class Turn:
         ):
             known.text = text
             return known.decision
+        call = ToolCall(
+            id=self._ledger_id(call_id),
+            name=name,
+            provider=None if tool is None else tool.provider,
+            arguments=read,
+            chat=self.chat,
+        )
         scope = self.scope
         if scope is None:
             decision = failed_decision(call, Scope())

@@ -54,7 +54,7 @@ class EnforcementPoint:
     ) -> Decision:
         """As `CallLedger.on_tool_call`; where that fails, a denial (``policy_error``)."""
         try:
-            return self.ledger.on_tool_call(call, tools, scope, prefer)
+            return self.ledger.on_tool_call(call, tools, scope, prefer, claimed=True)
         except Exception:  # noqa: BLE001  (as above)
             _log.exception("toolscope failed to decide a call; it is denied")
             return failed_decision(call, scope)
@@ -64,7 +64,7 @@ class EnforcementPoint:
     ) -> Decision:
         """As `on_tool_call`, with awaitable rules awaited."""
         try:
-            return await self.ledger.on_tool_call_async(call, tools, scope, prefer)
+            return await self.ledger.on_tool_call_async(call, tools, scope, prefer, claimed=True)
         except Exception:  # noqa: BLE001  (as above)
             _log.exception("toolscope failed to decide a call; it is denied")
             return failed_decision(call, scope)

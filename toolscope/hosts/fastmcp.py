@@ -11,14 +11,18 @@ ones too, is the host's own here: provider ``host``, named as the server lists i
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import mcp_types
 from fastmcp import FastMCP
-from fastmcp.server.dependencies import bind_request_context, fastmcp_request_ctx
+from fastmcp.server.dependencies import (
+    FastMCPRequestContext,
+    bind_request_context,
+    fastmcp_request_ctx,
+)
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.server.middleware.caching import ResponseCachingMiddleware
 from fastmcp.server.middleware.tool_injection import ToolInjectionMiddleware
@@ -155,7 +159,9 @@ class ToolscopeMiddleware(Middleware):
         """The tools that may be shown in the caller's scope, in the server's order."""
         tools = await call_next(context)
         try:
-            return await self._shown(tools, self._scope(context))
+            host = context.fastmcp_context
+            request = None if host is None else host.request_context
+            return await self._shown(tools, self._scope(request))
         except Exception:  # noqa: BLE001  (the edge to the host: an error of ours shows nothing)
             _log.exception("toolscope failed to filter a tool list; it is sent empty")
             return []
@@ -185,17 +191,20 @@ class ToolscopeMiddleware(Middleware):
         before, failed = _running.get(), True
         _running.set((*before, self))
         try:
-            with inside(decision.scope), _first_round() if answered else nullcontext():
-                result = await call_next(context)
+            with inside(decision.scope):
+                if answered:
+                    with _first_round():
+                        result = await call_next(context)
+                else:
+                    result = await call_next(context)
             failed = getattr(result, "is_error", False)
         finally:
             _running.set(before)
             self.point.completed(decision.call, failed=failed)
         return result
 
-    def _scope(self, context: MiddlewareContext[Any]) -> Scope:
-        request = context.fastmcp_context and context.fastmcp_context.request_context
-        if not request:
+    def _scope(self, request: FastMCPRequestContext | None) -> Scope:
+        if request is None:
             return self.point.scope_of(None, None, None)
         return self.point.scope_of(request.meta, request.session, request.request)
 
@@ -243,7 +252,7 @@ class ToolscopeMiddleware(Middleware):
             raise RuntimeError("the call has no FastMCP context, so its tool cannot be looked up")
         request = host.request_context
         session = None if request is None else request.session
-        scope = self._scope(context)
+        scope = self._scope(request)
         found = await _find(host.fastmcp, message.name, _version(message.meta))
         name, toolset = message.name, _NO_TOOLS
         if found is not None:

@@ -18,7 +18,6 @@ from typing import Any, Final, TypeAlias, TypeVar
 import attrs
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphInterrupt, ParentCommand
 from langgraph.prebuilt import ToolNode
@@ -44,7 +43,6 @@ CODE_KEY: Final = "dev.toolscope/code"
 """The key in a failed result's ``artifact`` that holds the failure's code, for programs."""
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 
 
 def attach(create_agent: F, policy: Policy, *, scope: DeclaredScope = Scope()) -> F:  # noqa: B008
@@ -110,7 +108,7 @@ class _Shown:
     listing: Listing | None = None
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class _Submitted:
     """One call as it is asked about."""
 
@@ -180,7 +178,7 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
 
     def _narrowed(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], Snapshot | None]:
         tools = request.tools
-        shown = self._at_edge(lambda: self._shown(tools, current_config())) or _Shown()
+        shown = self._shown(tools)
         if len(shown.hosts) == len(tools):
             return request, shown.snapshot
         changes: dict[str, Any] = {"tools": shown.hosts}
@@ -199,26 +197,22 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
 
         For bare LangGraph: call it in the node that calls the model, each time.
         """
-        return (self._at_edge(lambda: self._shown(tools, current_config())) or _Shown()).hosts
+        return self._shown(tools).hosts
 
-    def _shown(self, hosts: Sequence[HostTool], config: RunnableConfig) -> "_Shown":
-        snapshot = self._snapshots.of(hosts)
-        listing = self._point.filter_tools(snapshot.toolset, self._places.scope(config))
-        known = self._kept.get(id(listing))
-        if known is not None and known.snapshot is snapshot and known.listing is listing:
-            return known
-        collided = {tool for tools in listing.collisions.values() for tool in tools}
-        # LangChain gives a tool no second name, so tools that share one are left out.
-        sent = {id(tool) for tool in listing if tool not in collided}
-        left: list[HostTool] = []
-        for host in hosts:
-            tool = snapshot.tool_of(host)
-            if id(tool) in sent:
-                sent.discard(id(tool))
-                left.append(host)
-        shown = _Shown(left, snapshot, listing)
-        keep(self._kept, id(listing), shown)
-        return shown
+    def _shown(self, hosts: Sequence[HostTool]) -> "_Shown":
+        """What may be shown of the tools of the run that is going on."""
+        try:
+            snapshot = self._snapshots.of(hosts)
+            scope = self._places.scope(current_config())
+            listing = self._point.filter_tools(snapshot.toolset, scope)
+            known = self._kept.get(id(listing))
+            if known is None or known.snapshot is not snapshot or known.listing is not listing:
+                known = _Shown(_listed_hosts(hosts, snapshot, listing), snapshot, listing)
+                keep(self._kept, id(listing), known)
+        except Exception:  # noqa: BLE001  (the edge to the host: an error of ours shows nothing)
+            _log.exception("toolscope failed to filter a tool list; it is sent empty")
+            return _Shown()
+        return known
 
     # ----------------------------------------------------------------------------------------
     # The calls
@@ -228,7 +222,7 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], _Handled]
     ) -> _Handled:
         """Runs the call with the arguments that were decided, or returns a failed result."""
-        submitted = self._at_edge(lambda: self._submitted(request))
+        submitted = self._submit(request)
         if submitted is None:
             return _failed(request, failed_decision(ToolCall(name="?"), Scope()))
         call, tools, scope = submitted.call, submitted.tools, submitted.scope
@@ -253,7 +247,7 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[_Handled]]
     ) -> _Handled:
         """As `wrap_tool_call`, with awaitable rules awaited."""
-        submitted = self._at_edge(lambda: self._submitted(request))
+        submitted = self._submit(request)
         if submitted is None:
             return _failed(request, failed_decision(ToolCall(name="?"), Scope()))
         call, tools, scope = submitted.call, submitted.tools, submitted.scope
@@ -287,11 +281,19 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
     # One call
     # ----------------------------------------------------------------------------------------
 
+    def _submit(self, request: ToolCallRequest) -> _Submitted | None:
+        """The call to ask about; None where it cannot even be read."""
+        try:
+            return self._submitted(request)
+        except Exception:  # noqa: BLE001  (as above: nothing was permitted)
+            _log.exception("toolscope failed to read a call; it is denied")
+            return None
+
     def _submitted(self, request: ToolCallRequest) -> _Submitted:
         runtime = request.runtime
         config = current_config() if runtime is None else runtime.config
         messages = _messages(request.state)
-        message = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
+        message = _last_answer(messages)
         place = self._places.place(config, messages, message)
         name, arguments, host = _final_form(request)
         snapshot = None if message is None else self._listed.get(message.id or "")
@@ -324,17 +326,18 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
         return call_id
 
     def _ended(self, call: ToolCall, outcome: object) -> None:
-        self._at_edge(lambda: self._record_end(call, outcome))
-
-    def _record_end(self, call: ToolCall, outcome: object) -> None:
-        if isinstance(outcome, GraphInterrupt):
-            # The tool, or a run in it, waits for a person; it is run anew when the answer is there.
-            self._point.ledger.cancelled(call.chat, str(call.id))
-        elif isinstance(outcome, ToolMessage):
-            self._point.completed(call, failed=outcome.status == "error")
-        else:
-            failed = isinstance(outcome, BaseException) and not isinstance(outcome, ParentCommand)
-            self._point.completed(call, failed=failed)
+        try:
+            if isinstance(outcome, ToolMessage):
+                self._point.completed(call, failed=outcome.status == "error")
+            elif isinstance(outcome, GraphInterrupt):
+                # The tool, or a run in it, waits for a person; the answer makes it run anew.
+                self._point.ledger.cancelled(call.chat, str(call.id))
+            else:
+                failed = isinstance(outcome, BaseException)
+                handoff = isinstance(outcome, ParentCommand)
+                self._point.completed(call, failed=failed and not handoff)
+        except Exception:  # noqa: BLE001  (as above: the call has run, and counts as running on)
+            _log.exception("toolscope failed to record the end of a call")
 
     def _person(self, submitted: _Submitted, request: ToolCallRequest) -> Person:
         questions = self._questions.get(submitted.question)
@@ -343,20 +346,42 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
             keep(self._questions, submitted.question, questions)
         return Person(self._point, questions, str(request.tool_call.get("id")))
 
-    def _at_edge(self, ask: Callable[[], T]) -> T | None:
-        try:
-            return ask()
-        except Exception:  # noqa: BLE001  (the edge to the host: an error of ours permits nothing)
-            _log.exception("toolscope failed in a hook of LangChain; nothing was permitted")
-            return None
+
+def _listed_hosts(
+    hosts: Sequence[HostTool], snapshot: Snapshot, listing: Listing
+) -> list[HostTool]:
+    """The host's objects that stand for listed tools, in the host's order, each once."""
+    collided = {tool for tools in listing.collisions.values() for tool in tools}
+    # LangChain gives a tool no second name, so tools that share one are left out.
+    sent = {id(tool) for tool in listing if tool not in collided}
+    left: list[HostTool] = []
+    for host in hosts:
+        tool = snapshot.tool_of(host)
+        if id(tool) in sent:
+            sent.discard(id(tool))
+            left.append(host)
+    return left
 
 
 def _messages(state: object) -> Sequence[Any]:
-    if isinstance(state, Mapping):
+    if isinstance(state, _MAPPING):
         state = state.get("messages")
-    elif not isinstance(state, Sequence):
+    elif not isinstance(state, _SEQUENCE):
         state = getattr(state, "messages", None)
-    return state if isinstance(state, Sequence) else ()
+    return state if isinstance(state, _SEQUENCE) else ()
+
+
+_MAPPING: Final = (dict, Mapping)
+_SEQUENCE: Final = (list, Sequence)
+"""What the host nearly always gives comes first: the abstract class alone answers slowly."""
+
+
+def _last_answer(messages: Sequence[Any]) -> AIMessage | None:
+    """The message of the model that came last."""
+    for message in reversed(messages):
+        if isinstance(message, AIMessage):
+            return message
+    return None
 
 
 def _final_form(request: ToolCallRequest) -> tuple[str, Any, BaseTool | None]:
@@ -364,7 +389,7 @@ def _final_form(request: ToolCallRequest) -> tuple[str, Any, BaseTool | None]:
     call, tool = request.tool_call, request.tool
     name, arguments = call["name"], call["args"]
     state = request.state
-    edits = state.get("hitl_edited_tool_calls") if isinstance(state, Mapping) else None
+    edits = state.get("hitl_edited_tool_calls") if isinstance(state, _MAPPING) else None
     edit = edits.get(call.get("id")) if edits else None
     if edit is None:
         return name, arguments, tool

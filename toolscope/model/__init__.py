@@ -6,7 +6,7 @@ deeply when it enters, so that no rule can change what another rule or the host 
 
 from toolscope._frozen import FrozenDict, FrozenList, Json, canonical_json, freeze, thaw
 from toolscope.model._approvals import Answered, AnyArguments, Approval, Reach, arguments_digest
-from toolscope.model._calls import InvalidArguments, ToolCall
+from toolscope.model._calls import InvalidArguments, ToolCall, read_arguments
 from toolscope.model._scopes import (
     UNKNOWN,
     Agent,
@@ -61,5 +61,6 @@ __all__ = [
     "freeze",
     "narrower_availability",
     "narrower_origin",
+    "read_arguments",
     "thaw",
 ]

@@ -8,7 +8,7 @@ from typing import Any, Never
 import attrs
 
 from toolscope._frozen import EMPTY, MAX_ARGUMENT_VALUES, MAX_DEPTH, FrozenDict, digest, freeze
-from toolscope.model._scopes import text
+from toolscope.model._scopes import optional_text, text
 from toolscope.model._tools import Provider
 
 
@@ -40,13 +40,14 @@ def _no_constant(text: str) -> Never:
     raise ValueError("NaN and infinities are not JSON")
 
 
-def _arguments(value: object) -> FrozenDict:
+def read_arguments(value: object) -> FrozenDict:
+    """The arguments of a call, of a mapping or a JSON text; else `InvalidArguments`."""
     if type(value) is FrozenDict or type(value) is InvalidArguments:
         return value
     try:
         if isinstance(value, (str, bytes)):
             value = json.loads(value, object_pairs_hook=_unique, parse_constant=_no_constant)
-        if not isinstance(value, Mapping):
+        if not isinstance(value, (dict, Mapping)):
             return InvalidArguments("they are no JSON object")
         frozen: FrozenDict = freeze(value, MAX_ARGUMENT_VALUES)
     except (json.JSONDecodeError, UnicodeDecodeError):
@@ -74,15 +75,15 @@ class ToolCall:
     is the id of the outer call that this one came through; it has no effect on the decision.
     """
 
-    id: str | None = attrs.field(default=None, validator=attrs.validators.optional(text))
+    id: str | None = attrs.field(default=None, validator=optional_text)
     name: str = attrs.field(validator=text)
     provider: Provider | None = attrs.field(
         default=None, validator=attrs.validators.optional(attrs.validators.instance_of(Provider))
     )
-    arguments: FrozenDict = attrs.field(default=EMPTY, converter=_arguments, repr=False)
-    chat: str | None = attrs.field(default=None, validator=attrs.validators.optional(text))
+    arguments: FrozenDict = attrs.field(default=EMPTY, converter=read_arguments, repr=False)
+    chat: str | None = attrs.field(default=None, validator=optional_text)
     ancestors: tuple[str | None, ...] = attrs.field(default=(), converter=_chat_ids)
-    via: str | None = attrs.field(default=None, validator=attrs.validators.optional(text))
+    via: str | None = attrs.field(default=None, validator=optional_text)
 
     @cached_property
     def arguments_digest(self) -> str:

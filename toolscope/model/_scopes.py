@@ -16,6 +16,11 @@ def text(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> 
         raise TypeError(f"{attribute.name} is a {type(value).__name__}, not text")
 
 
+def optional_text(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if value is not None and not isinstance(value, str):
+        text(instance, attribute, value)
+
+
 class Origin(StrEnum):
     """How a chat came to exist (AHP ``ChatOriginKind``). ``None`` in its place means absent."""
 
@@ -122,7 +127,7 @@ class Ancestor:
     """What a rule may know of a chat above: its origin, its agent's name, its attributes."""
 
     origin: Origin | str | None = attrs.field(default=None, converter=_origin)
-    agent: str | None = attrs.field(default=None, validator=attrs.validators.optional(text))
+    agent: str | None = attrs.field(default=None, validator=optional_text)
     attributes: FrozenDict = attrs.field(default=EMPTY, converter=_attributes)
 
 
@@ -160,7 +165,7 @@ class Scope:
     )
     ancestry: Ancestry = attrs.field(default=(), converter=_ancestry)
     can_ask: bool = attrs.field(default=False, validator=_true_or_false)
-    subject: str | None = attrs.field(default=None, validator=attrs.validators.optional(text))
+    subject: str | None = attrs.field(default=None, validator=optional_text)
     attributes: FrozenDict = attrs.field(default=EMPTY, converter=_attributes)
 
     def child(self, declared: "Scope | None" = None) -> "Scope":

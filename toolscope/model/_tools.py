@@ -264,7 +264,7 @@ class Tool:
     @property
     def identity(self) -> str:
         """``PROVIDER/OWN_NAME``: the one text that names this tool in a toolset."""
-        return f"{self.provider}/{self.own_name}"
+        return f"{self.provider._string}/{self.own_name}"  # noqa: SLF001  (saves a call a call)
 
     @property
     def digest(self) -> str:
