@@ -33,11 +33,13 @@ _asking: ContextVar[tuple["PolicyEngine", ...]] = ContextVar("toolscope_asking",
 class _Memo:
     """What an engine knows of one toolset, held by the toolset and dropped with it."""
 
-    __slots__ = ("answers", "listings")
+    __slots__ = ("answers", "last", "listings")
 
     def __init__(self) -> None:
         self.answers: dict[tuple[int, tuple[object, ...]], Answer] = {}
         self.listings: dict[tuple[Scope, str | None], Listing] = {}
+        self.last: tuple[object, str | None, Listing | None] = (self, None, None)
+        """The scope and preference of the last listing: to hash them takes as long as a rule."""
 
 
 class PolicyEngine:
@@ -165,8 +167,12 @@ class PolicyEngine:
             with self._lock:
                 memo = tools.memos.setdefault(self, _Memo())
             tools.recent = self._token, memo
+        last_scope, last_prefer, last = memo.last
+        if last_scope is scope and last_prefer is prefer and last is not None:
+            return last
         known = memo.listings.get((scope, prefer))
         if known is not None:
+            memo.last = scope, prefer, known
             return known
         if type(scope) is not Scope:
             raise TypeError(f"scope is a {type(scope).__name__}, not a Scope")
