@@ -60,21 +60,27 @@ class ListRule:
     plugin: str
     function: Callable[..., object]
     arguments: tuple[str, ...]
+    _read: tuple[str, ...] = attrs.field(init=False)
+    """The arguments that come from the scope."""
+    _place: int | None = attrs.field(init=False)
+    """Where among the arguments the tools stand."""
+
+    @_read.default
+    def _without_tools(self) -> tuple[str, ...]:
+        return tuple(name for name in self.arguments if name != "tools")
+
+    @_place.default
+    def _place_of_tools(self) -> int | None:
+        return self.arguments.index("tools") if "tools" in self.arguments else None
 
     def key(self, scope: Scope) -> tuple[object, ...]:
         """The values of the arguments it names, ``tools`` left out: equal keys, equal answers."""
-        return tuple(
-            [
-                scope if name == "scope" else getattr(scope, name)
-                for name in self.arguments
-                if name != "tools"
-            ]
-        )
+        return tuple([scope if name == "scope" else getattr(scope, name) for name in self._read])
 
     def answer(self, tools: Toolset, key: tuple[object, ...]) -> Answer:
         """Asks it, with the values of `key`. An answer that cannot be used withholds every tool."""
-        if "tools" in self.arguments:
-            place = self.arguments.index("tools")
+        place = self._place
+        if place is not None:
             key = (*key[:place], tools, *key[place:])
         try:
             verdicts = _checked(self.function(*key), tools)
@@ -82,7 +88,7 @@ class ListRule:
             return self._faulty_answer(tools, _described(error))
         if isinstance(verdicts, str):
             return self._faulty_answer(tools, verdicts)
-        return Answer(self.plugin, verdicts, mask=_mask(verdicts, tools))
+        return Answer(self.plugin, verdicts, mask=_mask(verdicts, tools) if verdicts else 0)
 
     def _faulty_answer(self, tools: Toolset, error: str) -> Answer:
         return Answer(
