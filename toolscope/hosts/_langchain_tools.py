@@ -38,6 +38,7 @@ class Snapshots:
 
     def __init__(self, point: EnforcementPoint) -> None:
         self._point = point
+        self._seen: dict[int, tuple[HostTool, Tool]] = {}
         self._tools: dict[tuple[object, ...], tuple[HostTool, Tool]] = {}
         self._toolsets: dict[tuple[Tool, ...], Toolset] = {}
         self._snapshots: dict[tuple[int, ...], Snapshot] = {}
@@ -53,9 +54,16 @@ class Snapshots:
         key = tuple(map(id, hosts))
         known = self._snapshots.get(key)
         if known is None:
-            once = list({id(host): host for host in hosts}.values())
-            toolset = self._toolset(tuple(map(self._tool, once)))
-            known = Snapshot(tuple(hosts), toolset, dict(zip(map(id, once), toolset, strict=True)))
+            once = {id(host): host for host in hosts}
+            seen = self._seen
+            tools = tuple(
+                [
+                    seen[place][1] if place in seen else self._tool(host)
+                    for place, host in once.items()
+                ]
+            )
+            toolset = self._toolset(tools)
+            known = Snapshot(tuple(hosts), toolset, dict(zip(once, toolset, strict=True)))
             keep(self._snapshots, key, known)
         return known
 
@@ -69,11 +77,11 @@ class Snapshots:
     def _tool(self, host: HostTool) -> Tool:
         key = _parts(host)
         known = self._tools.get(key)
-        if known is not None:
-            return known[1]
-        tool = read_tool(host)
-        keep(self._tools, key, (host, tool))
-        return tool
+        if known is None:
+            known = (host, read_tool(host))
+            keep(self._tools, key, known)
+        keep(self._seen, id(host), (host, known[1]))
+        return known[1]
 
 
 def _told_apart(tools: Iterable[Tool]) -> Iterator[Tool]:

@@ -351,14 +351,17 @@ def _listed_hosts(
     hosts: Sequence[HostTool], snapshot: Snapshot, listing: Listing
 ) -> list[HostTool]:
     """The host's objects that stand for listed tools, in the host's order, each once."""
+    if len(listing) == len(hosts) and not listing.collisions:
+        return list(hosts)
     collided = {tool for tools in listing.collisions.values() for tool in tools}
     # LangChain gives a tool no second name, so tools that share one are left out.
     sent = {id(tool) for tool in listing if tool not in collided}
     left: list[HostTool] = []
+    tools = snapshot.tools
     for host in hosts:
-        tool = snapshot.tool_of(host)
-        if id(tool) in sent:
-            sent.discard(id(tool))
+        place = id(tools[id(host)])
+        if place in sent:
+            sent.discard(place)
             left.append(host)
     return left
 

@@ -278,13 +278,12 @@ class _CallTool:
             return decision
         if decision.effect is not Effect.ALLOW:
             return failed_result(decision)
-        update: dict[str, Any] = {"arguments": thaw(decision.call.arguments)}
+        params.arguments = thaw(decision.call.arguments)  # (read from this one request)
         if answered:  # a tool that asks itself must not take it for an answer to its own question
-            update |= {"request_state": None, "input_responses": None}
+            params.request_state = params.input_responses = None
             ours = ("requestState", "inputResponses")
             raw = {key: value for key, value in (request.params or {}).items() if key not in ours}
             request = replace(request, params=raw)
-        params = params.model_copy(update=update)
         failed = True
         try:
             with inside(decision.scope):
