@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable
 
+import attrs
 from toolscope_rules.deciding import Decider
 from toolscope_rules.patterns import Pattern, PatternIndex
 from toolscope_rules.rules import Policy, Rule
@@ -81,39 +82,54 @@ def by_plugin(policy: Policy, tools: list[Tool]) -> int:
     return len(Decider(policy).withheld(tools, Scope(origin="user")))
 
 
-def main() -> None:
-    """Prints the ratios: how many times the loop's time they take less."""
+@attrs.frozen(kw_only=True)
+class Measured:
+    """What one of the ways took, in seconds, and how many times less that is than the loop."""
+
+    what: str
+    seconds: float
+    ratio: float
+
+
+def measure(rounds: int = ROUNDS) -> list[Measured]:
+    """The loop, the index of both kinds, and the plugin; every round finds what the loop finds."""
     texts = patterns()
     read = [Pattern(text) for text in texts]
     rules = tuple(
         Rule(id=f"r{i}", effect=Effect.DENY, tools=(read_selector(text),))
         for i, text in enumerate(texts)
     )
-    found: dict[str, list[float]] = {"exact": [], "generous": [], "plugin": []}
-    times: dict[str, list[float]] = {"loop": [], **{name: [] for name in found}}
-    for round_ in range(ROUNDS):
+    ways: dict[str, Callable[[list[str], list[Tool]], object]] = {
+        "fnmatch loop": lambda some, _: by_loop(texts, some),
+        "PatternIndex, exact": lambda some, _: by_index(read, some, generous=False),
+        "PatternIndex, generous": lambda some, _: by_index(read, some, generous=True),
+        "500 deny rules, listing": lambda _, tools: by_plugin(Policy(rules=rules), tools),
+    }
+    taken: dict[str, list[float]] = {what: [] for what in ways}
+    for round_ in range(rounds):
         some = names(round_)
         tools = [Tool(name=name) for name in some]
-        loop = seconds(lambda: by_loop(texts, some))  # noqa: B023  (run at once)
-        exact = seconds(lambda: by_index(read, some, generous=False))  # noqa: B023
-        generous = seconds(lambda: by_index(read, some, generous=True))  # noqa: B023
-        plugin = seconds(lambda: by_plugin(Policy(rules=rules), tools))  # noqa: B023
-        times["loop"].append(loop)
-        for name, taken in (("exact", exact), ("generous", generous), ("plugin", plugin)):
-            found[name].append(loop / taken)
-            times[name].append(taken)
+        for what, way in ways.items():
+            taken[what].append(seconds(lambda: way(some, tools)))  # noqa: B023  (run at once)
         matched = by_loop(texts, some)
         as_bits = by_index(read, some, generous=False)
         assert as_bits == [sum(1 << i for i in one) for one in matched]
+    loop = taken["fnmatch loop"]
+    return [
+        Measured(
+            what=what,
+            seconds=statistics.median(row),
+            ratio=statistics.median(a / b for a, b in zip(loop, row, strict=True)),
+        )
+        for what, row in taken.items()
+    ]
+
+
+def main() -> None:
+    """Prints the times and the ratios."""
     print(f"{PATTERNS} patterns, {NAMES} names, {ROUNDS} rounds; median times, cold")
-    print(f"  fnmatch loop            {statistics.median(times['loop']) * 1e3:8.2f} ms")
-    for name, what in (
-        ("exact", "PatternIndex, exact"),
-        ("generous", "PatternIndex, generous"),
-        ("plugin", "500 deny rules, listing"),
-    ):
-        median, ratio = statistics.median(times[name]), statistics.median(found[name])
-        print(f"  {what:23} {median * 1e3:8.2f} ms   {ratio:6.1f} x less")
+    for one in measure():
+        print(f"  {one.what:23} {one.seconds * 1e3:8.2f} ms   {one.ratio:6.1f} x less")
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@ quoted: absolute times drift by a factor of two on shared machines, ratios insid
     uv run python -m tests.benchmarks.ratios [--json] [--goal P1 ...] [--rounds N]
     uv run --group peers python -m tests.benchmarks.ratios        # with the peers of P2 and P6
 
-Goals whose parts are not installed are skipped, with the reason. P9 and P12 are measured by
-``tests/benchmarks/patterns.py`` and ``tests/benchmarks/hosts/``, whose figures are taken over.
+Goals whose parts are not installed are skipped, with the reason. P9 is measured in
+``tests/benchmarks/patterns.py`` and P12 in ``tests/benchmarks/hosts/``.
 """
 
 import argparse
 import asyncio
 import gc
+import importlib
 import itertools
 import json
 import logging
@@ -28,10 +29,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import attrs
 
 from tests.benchmarks import peers, policy
+from tests.benchmarks.hosts.turns import LIMIT
 from toolscope import Effect, PolicyEngine, Scope, Tool, ToolCall, Toolset
 from toolscope.calls import CallLedger
 
 Timed = Callable[[], object]
+ROUNDS = 15
 
 
 @attrs.frozen(kw_only=True)
@@ -364,6 +367,45 @@ def p8(rounds: int) -> Iterator[Figure | Skipped]:
     yield Figure(goal="P8", what=what, value=value, unit="x", limit=1.25)
 
 
+# --- patterns, hosts ----------------------------------------------------------------------------
+
+
+def p9(rounds: int) -> Iterator[Figure | Skipped]:
+    try:
+        from tests.benchmarks.patterns import measure as measured
+    except ImportError as error:
+        yield Skipped(goal="P9", why=f"toolscope-rules is not installed ({error})")
+        return
+    _, *ours = measured(max(3, rounds // 2))
+    for one in ours:
+        # The goal is about the patterns; the plugin makes verdicts and masks of them as well.
+        limit = 30.0 if one.what.startswith("PatternIndex") else None
+        what = f"fnmatch loop over {one.what}, 500 patterns, cold"
+        yield Figure(
+            goal="P9", what=what, value=one.ratio, unit="x", limit=limit, at_least=limit is not None
+        )
+
+
+HOSTS = ("deepagents", "fastmcp", "langchain", "mcp", "openai_agents", "pydantic_ai")
+
+
+def p12(rounds: int) -> Iterator[Figure | Skipped]:
+    for host in HOSTS:
+        try:
+            module = importlib.import_module(f"tests.benchmarks.hosts.{host}")
+        except ImportError as error:
+            yield Skipped(goal="P12", why=f"{host} is not installed ({error})")
+            continue
+        for share in module.shares(module.ROUNDS * rounds // ROUNDS):
+            yield Figure(
+                goal="P12",
+                what=f"{share.what}: our share of a hook call",
+                value=share.microseconds,
+                unit="us",
+                limit=LIMIT,
+            )
+
+
 # --- reading, importing -------------------------------------------------------------------------
 
 
@@ -462,8 +504,8 @@ def ledger(rounds: int) -> Iterator[Figure | Skipped]:
 
 
 GOALS: Mapping[str, Callable[[int], Iterator[Figure | Skipped]]] = {
-    "P1": p1, "P2": p2, "P3": p3, "P4": p4, "P5": p5, "P6": p6, "P7": p7, "P8": p8, "P10": p10,
-    "P11": p11, "growth": growth, "ledger": ledger,
+    "P1": p1, "P2": p2, "P3": p3, "P4": p4, "P5": p5, "P6": p6, "P7": p7, "P8": p8, "P9": p9,
+    "P10": p10, "P11": p11, "P12": p12, "growth": growth, "ledger": ledger,
 }  # fmt: skip
 
 
@@ -477,7 +519,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--goal", nargs="*", choices=list(GOALS), default=list(GOALS))
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)

@@ -9,7 +9,8 @@ from typing import Any
 from fastmcp import FastMCP
 from fastmcp.server.middleware import Middleware
 
-from tests.benchmarks.hosts.mcp_runs import measure
+from tests.benchmarks.hosts.mcp_runs import ROUNDS, measure
+from tests.benchmarks.hosts.turns import Share, report
 from toolscope import PolicyEngine, Scope
 from toolscope.hosts import AVAILABILITY_KEY
 from toolscope.hosts.fastmcp import attach
@@ -40,16 +41,18 @@ def make_server(middleware: Middleware | None = None) -> FastMCP[Any]:
     return server
 
 
-async def main() -> None:
+def shares(rounds: int = ROUNDS) -> list[Share]:
+    """The shares of a list and of a call."""
     attached = make_server()
     attach(attached, PolicyEngine(), scope=Scope(origin="user"))
     servers = {
         "no middleware": make_server(),
-        "no-op": make_server(Nothing()),
+        "empty hook": make_server(Nothing()),
         "toolscope": attached,
     }
-    await measure({name: server._mcp_server for name, server in servers.items()})
+    low_level = {name: server._mcp_server for name, server in servers.items()}
+    return asyncio.run(measure("FastMCP", low_level, rounds))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    report(shares())

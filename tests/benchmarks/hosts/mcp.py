@@ -9,7 +9,8 @@ from typing import Any
 from mcp import Client
 from mcp.server import MCPServer
 
-from tests.benchmarks.hosts.mcp_runs import measure
+from tests.benchmarks.hosts.mcp_runs import ROUNDS, measure
+from tests.benchmarks.hosts.turns import Share, report
 from toolscope import PolicyEngine, Scope
 from toolscope.hosts import AVAILABILITY_KEY
 from toolscope.hosts.mcp import ScopedClient, attach
@@ -54,29 +55,33 @@ def wrap_with_nothing(server: MCPServer[Any]) -> MCPServer[Any]:
     return server
 
 
-async def main() -> None:
+async def both(rounds: int) -> list[Share]:
     scope = Scope(origin="user")
     attached = make_server()
     attach(attached, PolicyEngine(), scope=scope)
-    print("server")
-    await measure(
-        {
-            "bare handlers": make_server(),
-            "no-op": wrap_with_nothing(make_server()),
-            "toolscope": attached,
-        }
+    servers = {
+        "bare handlers": make_server(),
+        "empty hook": wrap_with_nothing(make_server()),
+        "toolscope": attached,
+    }
+    scoped = ScopedClient(
+        make_server(), policy=PolicyEngine(), server_id="desk", scope=scope, cache=None
     )
-    print("client")
-    await measure(
-        {
-            "Client": Client(make_server(), cache=None),
-            "no-op": Nothing(make_server(), cache=None),
-            "toolscope": ScopedClient(
-                make_server(), policy=PolicyEngine(), server_id="desk", scope=scope, cache=None
-            ),
-        }
-    )
+    clients = {
+        "Client": Client(make_server(), cache=None),
+        "empty hook": Nothing(make_server(), cache=None),
+        "toolscope": scoped,
+    }
+    return [
+        *await measure("MCP server", servers, rounds),
+        *await measure("MCP client", clients, rounds),
+    ]
+
+
+def shares(rounds: int = ROUNDS) -> list[Share]:
+    """The shares of the hook calls of a server, and of a client."""
+    return asyncio.run(both(rounds))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    report(shares())

@@ -1,14 +1,12 @@
 """What `attach` costs a run of the OpenAI Agents SDK, over hooks of the host that do nothing.
 
-A run has 12 tools, two model requests and one tool call, so three hook calls that decide: two lists
-and a call. Runs of the three kinds alternate, so that the machine's noise meets all of them.
+A run has 12 tools, two model requests and one tool call: two hook calls for the lists, and three
+for the call (whether a person must approve it, the input guardrail, the invocation).
 
     python -m tests.benchmarks.hosts.openai_agents
 """
 
 import asyncio
-import gc
-import statistics
 import time
 from typing import Any
 
@@ -23,10 +21,11 @@ from agents import (
 )
 from agents.testing import ScriptedModel, assistant_message, function_call
 
+from tests.benchmarks.hosts.turns import Share, Turns, report
 from toolscope import PolicyEngine, Scope
 from toolscope.hosts.openai_agents import attach, run_config
 
-TOOLS, ROUNDS, WARM_UP, HOOK_CALLS = 12, 800, 30, 3
+TOOLS, ROUNDS, HOOK_CALLS = 12, 500, 5
 
 
 class Endless(ScriptedModel):
@@ -68,39 +67,32 @@ def with_nothing(tool: FunctionTool) -> FunctionTool:
     return tool
 
 
-async def main() -> None:
-    """Prints the medians, and our share of each hook call."""
-    base = RunConfig(tracing_disabled=True)
+async def measure(rounds: int) -> list[Share]:
+    plain = RunConfig(tracing_disabled=True)
+    empty = [with_nothing(tool) for tool in make_tools()]
+    attached = attach(make_agent(make_tools()), PolicyEngine(), scope=Scope(origin="tool"))
     kinds = {
-        "no hook": Agent(name="a", model=Endless(), tools=make_tools()),
-        "empty hooks": Agent(
-            name="a", model=Endless(), tools=[with_nothing(tool) for tool in make_tools()]
-        ),
-        "toolscope": attach(
-            Agent(name="a", model=Endless(), tools=make_tools()),
-            PolicyEngine(),
-            scope=Scope(origin="tool"),
-        ),
+        "no hook": (make_agent(make_tools()), plain),
+        "empty hooks": (make_agent(empty), plain),
+        "toolscope": (attached, run_config(plain)),
     }
-    configs = {"no hook": base, "empty hooks": base, "toolscope": run_config(base)}
-    times: dict[str, list[float]] = {name: [] for name in kinds}
-    gc.collect()
-    gc.disable()
-    for round_ in range(ROUNDS + WARM_UP):
-        for name, agent in kinds.items():
-            started = time.process_time()
-            await Runner.run(agent, "go", run_config=configs[name])
-            if round_ >= WARM_UP:
-                times[name].append(time.process_time() - started)
-        if round_ % 100 == 0:
-            gc.collect()
-    medians = {name: statistics.median(values) * 1e6 for name, values in times.items()}
-    for name, median in medians.items():
-        print(f"{name:12} {median:8.0f} us a run  x{median / medians['no hook']:.3f}")
-    pairs = zip(times["toolscope"], times["empty hooks"], strict=True)
-    share = statistics.median(ours - theirs for ours, theirs in pairs) * 1e6 / HOOK_CALLS
-    print(f"our share over the empty hooks: {share:.1f} us a hook call")
+    turns = Turns(list(kinds), rounds)
+    for kind in turns:
+        agent, config = kinds[kind]
+        started = time.process_time()
+        await Runner.run(agent, "go", run_config=config)
+        turns.note(kind, time.process_time() - started)
+    return [turns.share("OpenAI Agents", "toolscope", "empty hooks", HOOK_CALLS)]
+
+
+def make_agent(tools: list[Any]) -> Agent[Any]:
+    return Agent(name="a", model=Endless(), tools=tools)
+
+
+def shares(rounds: int = ROUNDS) -> list[Share]:
+    """The share of each of the hook calls."""
+    return asyncio.run(measure(rounds))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    report(shares())

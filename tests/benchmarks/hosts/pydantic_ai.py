@@ -1,14 +1,12 @@
 """What Toolscope costs a run of Pydantic AI, over a capability of the host that does nothing.
 
 A run has 12 tools, two model requests and one tool call, so three hook calls that decide: two lists
-and a call. Runs of the three kinds alternate, so that the machine's noise meets all of them.
+and a call.
 
     python -m tests.benchmarks.hosts.pydantic_ai
 """
 
 import asyncio
-import gc
-import statistics
 import time
 from typing import Any
 
@@ -18,11 +16,12 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 
+from tests.benchmarks.hosts.turns import Share, Turns, report
 from toolscope import PolicyEngine, Scope
 from toolscope.hosts import AVAILABILITY_KEY
 from toolscope.hosts.pydantic_ai import Toolscope
 
-TOOLS, ROUNDS, HOOK_CALLS = 12, 1_500, 3
+TOOLS, ROUNDS, HOOK_CALLS = 12, 500, 3
 
 
 class Nothing(AbstractCapability[Any]):
@@ -80,31 +79,24 @@ def make_agent(capabilities: list[AbstractCapability[Any]]) -> Agent[None, str]:
     return Agent(FunctionModel(model), tools=tools, capabilities=capabilities)
 
 
-async def main() -> None:
-    """Prints the medians, and our share of each hook call."""
+async def measure(rounds: int) -> list[Share]:
     agents = {
         "no capability": make_agent([]),
         "empty capability": make_agent([Nothing()]),
         "toolscope": make_agent([Toolscope(PolicyEngine(), scope=Scope(origin="tool"))]),
     }
-    times: dict[str, list[float]] = {name: [] for name in agents}
-    gc.collect()
-    gc.disable()
-    for round_ in range(ROUNDS + 50):
-        for name, agent in agents.items():
-            started = time.process_time()
-            await agent.run("go")
-            if round_ >= 50:
-                times[name].append(time.process_time() - started)
-        if round_ % 100 == 0:
-            gc.collect()
-    medians = {name: statistics.median(values) * 1e6 for name, values in times.items()}
-    for name, median in medians.items():
-        print(f"{name:18} {median:8.0f} us a run  x{median / medians['no capability']:.3f}")
-    pairs = zip(times["toolscope"], times["empty capability"], strict=True)
-    share = statistics.median(ours - theirs for ours, theirs in pairs) * 1e6 / HOOK_CALLS
-    print(f"our share over the empty capability: {share:.1f} us a hook call")
+    turns = Turns(list(agents), rounds)
+    for kind in turns:
+        started = time.process_time()
+        await agents[kind].run("go")
+        turns.note(kind, time.process_time() - started)
+    return [turns.share("Pydantic AI", "toolscope", "empty capability", HOOK_CALLS)]
+
+
+def shares(rounds: int = ROUNDS) -> list[Share]:
+    """The share of each of the hook calls that decide."""
+    return asyncio.run(measure(rounds))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    report(shares())
