@@ -1,6 +1,7 @@
 """LangChain's tools as `Tool` values, read once per object of the host."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -24,9 +25,13 @@ class Snapshot:
     """One list of the host, its toolset, and which tool stands for which of the host's objects."""
 
     hosts: tuple[HostTool, ...]
+    """Each object once."""
     toolset: Toolset
-    tools: Mapping[int, Tool]
-    """By ``id`` of the host's object; ``hosts`` keeps the objects alive."""
+
+    @cached_property
+    def tools(self) -> Mapping[int, Tool]:
+        """By ``id`` of the host's object. Made on first use: most lists are sent as they are."""
+        return dict(zip(map(id, self.hosts), self.toolset, strict=True))
 
     def tool_of(self, host: object) -> Tool | None:
         """The tool that stands for this object of the host; None where it is not in the list."""
@@ -63,7 +68,7 @@ class Snapshots:
                 ]
             )
             toolset = self._toolset(tools)
-            known = Snapshot(tuple(hosts), toolset, dict(zip(once, toolset, strict=True)))
+            known = Snapshot(tuple(once.values()), toolset)
             keep(self._snapshots, key, known)
         return known
 

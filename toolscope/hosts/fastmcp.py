@@ -361,7 +361,10 @@ async def _find(server: Server, name: str, version: VersionSpec | None) -> HostT
 
 
 def _injects(server: Server) -> bool:
-    return any(isinstance(one, ToolInjectionMiddleware) for one in server.middleware)
+    for one in server.middleware:  # noqa: SIM110  (a generator takes longer, on every call's way)
+        if isinstance(one, ToolInjectionMiddleware):
+            return True
+    return False
 
 
 @contextmanager
