@@ -284,6 +284,23 @@ def test_a_grace_ends_at_a_time(parts: Any) -> None:
 # --------------------------------------------------------------------------------------------
 
 
+def ask_ledger(
+    ledger: CallLedger,
+    produced: ToolCall | None,
+    one: ToolCall,
+    *,
+    awaited: bool,
+    tools: Toolset = TOOLS,
+    prefer: str | None = None,
+    **said: Any,
+) -> Decision:
+    """The decision on a call, as it was produced and as it is, at once or awaited."""
+    said["produced"] = produced
+    if awaited:
+        return asyncio.run(ledger.on_tool_call_async(one, tools, USER, prefer, **said))
+    return ledger.on_tool_call(one, tools, USER, prefer, **said)
+
+
 def handed_out(ledger: CallLedger, one: ToolCall) -> None:
     assert effect(ledger, one) is Effect.ALLOW
 
@@ -354,19 +371,24 @@ def test_only_calls_that_are_out_can_be_claimed(end: str) -> None:
     assert ledger.claim(BANK, "transfer", {}, TOOLS, USER).effect is Effect.DENY
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_call_that_its_caller_executes_cannot_be_claimed(is_async: bool) -> None:
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_call_that_its_caller_executes_cannot_be_claimed(awaited: bool) -> None:
     """It runs already: an execution without an id beside it would be a second one."""
     ledger = make_ledger({"pay": "ask"})
     answered(ledger, call())
-    if is_async:
-        decision = asyncio.run(ledger.on_tool_call_async(call(), TOOLS, USER, claimed=True))
-    else:
-        decision = ledger.on_tool_call(call(), TOOLS, USER, claimed=True)
+    decision = ask_ledger(ledger, None, call(), awaited=awaited, claimed=True)
     assert decision.effect is Effect.ALLOW
     assert code(ledger.claim(BANK, "transfer", {}, TOOLS, USER)) == "approval_unavailable"
     assert kept(ledger, "claim") == {}
     assert [record["claimed"] for record in kept(ledger, "call").values()] == [True]
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_call_that_is_executed_elsewhere_can_be_claimed(awaited: bool) -> None:
+    """Which it is unless the caller says otherwise."""
+    ledger = make_ledger({})
+    assert ask_ledger(ledger, None, call(), awaited=awaited).effect is Effect.ALLOW
+    assert ledger.claim(BANK, "transfer", {}, TOOLS, USER).call.id == "c1"
 
 
 def test_claims_are_matched_in_the_order_of_the_calls() -> None:
@@ -568,6 +590,23 @@ def test_observers_hear_the_decision_that_counts_once(caplog: pytest.LogCaptureF
     assert "on_decision of plugin 'heard' failed" in caplog.text
 
 
+@pytest.mark.parametrize("awaited", [False, True])
+def test_both_forms_are_asked_about_alike(awaited: bool) -> None:
+    """With the preference, without telling observers of either, and once the approvals count."""
+    heard = Heard()
+    ledger = CallLedger(PolicyEngine([heard, BySum()]))
+    forms = [call("d", name="dial", provider=PHONE, arguments={"sum": part}) for part in (1, 2)]
+    decision = ask_ledger(ledger, *forms, awaited=awaited, tools=SHARED, prefer="phone")
+    assert (decision.effect, decision.provider, decision.scope) == (Effect.ALLOW, PHONE, USER)
+    assert heard.decisions == [decision]
+    grant = grant_for(PAY, chat="main", reach=Reach.CHAT, arguments=AnyArguments.ANY)
+    ledger.grant(grant)
+    first, last = (call("p", arguments={"sum": part}) for part in (1, 50))
+    decision = ask_ledger(ledger, first, last, awaited=awaited)
+    assert (decision.effect, decision.approvals, decision.scope) == (Effect.ALLOW, (grant,), USER)
+    assert heard.decisions[-1] == decision
+
+
 class Busy(MemoryStore):
     """A store in which somebody else always changes the calls first."""
 
@@ -575,17 +614,23 @@ class Busy(MemoryStore):
         return key[0] != "call" and super().swap(key, old, new)
 
 
+@pytest.mark.parametrize("awaited", [False, True])
 @pytest.mark.parametrize("name", ["read", "pay", "wipe"])
-def test_a_call_that_never_holds_still_is_denied(name: str) -> None:
-    """After a hundred tries nothing is handed out, spent or counted."""
+def test_a_call_that_never_holds_still_is_denied(
+    name: str, awaited: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a hundred tries nothing is handed out, spent or counted; it is told and logged."""
     heard, store = Heard(), Busy()
     rule = Rule(name="rules", called={"wipe": "deny", "read": "ask"})
     ledger = CallLedger(PolicyEngine([heard, rule]), store)
     grant = grant_for(READ, chat="main", reach=Reach.ONCE, arguments=AnyArguments.ANY)
     ledger.grant(grant)
-    decision = ledger.on_tool_call(call(name=name), TOOLS, USER)
+    with caplog.at_level(logging.INFO, logger="toolscope.decisions"):
+        decision = ask_ledger(ledger, None, call(name=name), awaited=awaited)
     assert decision.failure is not None
     assert (code(decision), decision.failure.final) == ("policy_error", False)
+    (logged,) = caplog.records
+    assert 0 <= json.loads(logged.getMessage())["seconds"] < 60
     assert decision.failure.message == (
         "The call was submitted many times at once, so it was not run."
     )

@@ -623,7 +623,9 @@ BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def decide_on(
     backend: str, engine: PolicyEngine, call: ToolCall = CALL, scope: Scope = SCOPE
 ) -> Decision:
-    """The decision of an async question; on trio, no real time passes."""
+    """The decision of an async question; on trio, no real time passes. ``now``: of a sync one."""
+    if backend == "now":
+        return engine.on_tool_call(call, TOOLS, scope)
 
     async def question() -> Decision:
         return await engine.on_tool_call_async(call, TOOLS, scope)
@@ -1003,7 +1005,23 @@ def test_a_rule_about_calls_that_asks_its_engine_is_refused(how: str) -> None:
     assert call_error(decide_on("asyncio", engine)) == RECURSION
 
 
-def test_an_engine_asked_through_another_is_refused() -> None:
+@pytest.mark.parametrize("backend", ["now", "asyncio"])
+def test_a_rule_without_waiting_that_asks_its_engine_is_refused(backend: str) -> None:
+    """Whether the call is decided at once or awaited."""
+
+    class Recursive:
+        name = "bad"
+
+        @hookimpl
+        def on_tool_call(self, call: ToolCall, scope: Scope) -> None:
+            engine.on_tool_call(call, TOOLS, scope)
+
+    engine = PolicyEngine([Recursive()])
+    assert call_error(decide_on(backend, engine)) == RECURSION
+
+
+@pytest.mark.parametrize("backend", ["now", "asyncio"])
+def test_an_engine_asked_through_another_is_refused(backend: str) -> None:
     """Two engines whose rules ask each other do not ask for ever."""
     engines: list[PolicyEngine] = []
     asked: list[int] = []
@@ -1013,14 +1031,22 @@ def test_an_engine_asked_through_another_is_refused() -> None:
             @hookimpl
             def on_tool_call(self, call: ToolCall, scope: Scope) -> None:
                 asked.append(other)
-                decision = engines[other].on_tool_call(call, TOOLS, scope)
-                if decision.effect is not Effect.ALLOW:
-                    raise ValueError([one.error for one in decision.verdicts])
+                refuse(engines[other].on_tool_call(call, TOOLS, scope))
 
-        return Asking()
+        class Awaiting:
+            @hookimpl
+            async def on_tool_call(self, call: ToolCall, scope: Scope) -> None:
+                asked.append(other)
+                refuse(await engines[other].on_tool_call_async(call, TOOLS, scope))
+
+        return Asking() if backend == "now" else Awaiting()
+
+    def refuse(decision: Decision) -> None:
+        if decision.effect is not Effect.ALLOW:
+            raise ValueError([one.error for one in decision.verdicts])
 
     engines += [PolicyEngine([rule(1)]), PolicyEngine([rule(0)])]
-    decision = engines[0].on_tool_call(CALL, TOOLS, SCOPE)
+    decision = decide_on(backend, engines[0])
     assert decision.effect is Effect.DENY
     assert RECURSION in str(decision.verdicts[0].error)
     assert asked == [1, 0]

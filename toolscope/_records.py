@@ -127,23 +127,17 @@ def _settled(call: ToolCall, tools: Toolset, scope: Scope, record: Record) -> De
     )
 
 
-def stricter(
-    call: ToolCall,
-    scope: Scope,
-    first: Decision,
-    second: Decision,
-    approvals: Sequence[Approval],
-) -> Decision:
+def stricter(first: Decision, final: Decision, approvals: Sequence[Approval]) -> Decision:
     """The stricter of the decisions on the produced and on the final form, about the final form.
 
     Both were taken without approvals, so that each ask of either is still there to be answered.
     """
-    for decision in (second, first):
+    for decision in (final, first):
         if decision.effect is Effect.DENY and not _only_asks(decision):
-            return attrs.evolve(decision, call=call)
-    verdicts = list(dict.fromkeys([*first.verdicts, *second.verdicts]))
+            return attrs.evolve(decision, call=final.call)
+    verdicts = list(dict.fromkeys([*first.verdicts, *final.verdicts]))
     # A call that is allowed, or has nothing against it but asks, is about a tool.
-    return decide(call, second.tool, scope, verdicts, approvals)  # type: ignore[arg-type]
+    return decide(final.call, final.tool, final.scope, verdicts, approvals)  # type: ignore[arg-type]
 
 
 def _only_asks(decision: Decision) -> bool:

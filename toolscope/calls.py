@@ -68,6 +68,10 @@ class _Held:
     key: Key | None
     record: Record | None
     usable: Usable
+    forms: tuple[ToolCall, ...]
+    """What to ask about: the call, and before it the one that was produced where that differs."""
+    counting: tuple[Approval, ...]
+    """The approvals that the engine shall see. None with two forms: each ask is answered once."""
 
 
 class CallLedger:
@@ -149,18 +153,14 @@ class CallLedger:
         """
         engine, started = self._engine(), time.perf_counter()
         for _ in range(_TRIES):
-            held = self._held(call, tools, scope, approvals)
+            held = self._held(call, tools, scope, approvals, produced)
             if isinstance(held, Decision):
                 return self._told(engine, held, started)
-            if produced is None:
-                given = held.usable.approvals
-                decision = engine.on_tool_call(call, tools, scope, prefer, given, tell=False)
-            else:
-                first = engine.on_tool_call(produced, tools, scope, prefer, tell=False)
-                second = engine.on_tool_call(call, tools, scope, prefer, tell=False)
-                given = held.usable.approvals
-                decision = _records.stricter(call, scope, first, second, given)
-            closed = self._close(held, decision, claimed)
+            decisions = [
+                engine.on_tool_call(form, tools, scope, prefer, held.counting, tell=False)
+                for form in held.forms
+            ]
+            closed = self._close(held, decisions, claimed)
             if closed is not None:
                 return self._told(engine, closed, started)
         return self._told(engine, _records.contended(call, scope), started)
@@ -179,20 +179,16 @@ class CallLedger:
         """As `on_tool_call`, with awaitable rules awaited. Cancelled, it leaves no trace."""
         engine, started = self._engine(), time.perf_counter()
         for _ in range(_TRIES):
-            held = self._held(call, tools, scope, approvals)
+            held = self._held(call, tools, scope, approvals, produced)
             if isinstance(held, Decision):
                 return self._told(engine, held, started)
-            if produced is None:
-                given = held.usable.approvals
-                decision = await engine.on_tool_call_async(
-                    call, tools, scope, prefer, given, tell=False
+            decisions = [
+                await engine.on_tool_call_async(
+                    form, tools, scope, prefer, held.counting, tell=False
                 )
-            else:
-                first = await engine.on_tool_call_async(produced, tools, scope, prefer, tell=False)
-                second = await engine.on_tool_call_async(call, tools, scope, prefer, tell=False)
-                given = held.usable.approvals
-                decision = _records.stricter(call, scope, first, second, given)
-            closed = self._close(held, decision, claimed)
+                for form in held.forms
+            ]
+            closed = self._close(held, decisions, claimed)
             if closed is not None:
                 return self._told(engine, closed, started)
         return self._told(engine, _records.contended(call, scope), started)
@@ -412,7 +408,12 @@ class CallLedger:
     # ----------------------------------------------------------------------------------------
 
     def _held(
-        self, call: ToolCall, tools: Toolset, scope: Scope, given: Sequence[Approval]
+        self,
+        call: ToolCall,
+        tools: Toolset,
+        scope: Scope,
+        given: Sequence[Approval],
+        produced: ToolCall | None,
     ) -> "_Held | Decision":
         """What is held of a call before the engine is asked; the decision where it is settled."""
         key = record = None
@@ -426,11 +427,19 @@ class CallLedger:
                 decision = _records.settled(call, tools, scope, record)
                 return attrs.evolve(decision, unused_approvals=unused)
             answers = record.get("answers", ())
-        return _Held(key, record, self._grants.usable(call, tools, scope, given, answers))
+        usable = self._grants.usable(call, tools, scope, given, answers)
+        if produced is None:
+            return _Held(key, record, usable, (call,), usable.approvals)
+        return _Held(key, record, usable, (produced, call), ())
 
-    def _close(self, held: "_Held", decision: Decision, claimed: bool) -> Decision | None:
-        """Records the decision. None: the call changed meanwhile, so it is decided anew."""
+    def _close(
+        self, held: "_Held", decisions: Sequence[Decision], claimed: bool
+    ) -> Decision | None:
+        """Records what is decided. None: the call changed meanwhile, so it is decided anew."""
         key, record, usable = held.key, held.record, held.usable
+        decision = decisions[-1]
+        if len(decisions) > 1:
+            decision = _records.stricter(decisions[0], decision, usable.approvals)
         if usable.unused:
             unused = (*usable.unused, *decision.unused_approvals)
             decision = attrs.evolve(decision, unused_approvals=unused)

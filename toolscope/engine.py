@@ -246,7 +246,7 @@ class PolicyEngine:
         if asking:
             self._refuse_recursion()
         listing = self._listing(tools, scope, prefer, asking)
-        _asking.set((*asking, self) if asking else (self,))
+        _asking.set((*asking, self))
         try:
             decision = _before_rules(call, listing, scope)
             if isinstance(decision, Tool):
@@ -284,7 +284,7 @@ class PolicyEngine:
         if asking:
             self._refuse_recursion()
         listing = self._listing(tools, scope, prefer, asking)
-        inside = (*asking, self) if asking else (self,)
+        inside = (*asking, self)
         _asking.set(inside)
         try:
             decision = _before_rules(call, listing, scope)
