@@ -978,7 +978,7 @@ def test_an_engine_that_cannot_be_built_says_why() -> None:
     )
 
 
-@pytest.mark.parametrize("wrong", ["user", 5, None])
+@pytest.mark.parametrize("wrong", ["user", 5, None, {}])
 def test_a_scope_is_a_scope(wrong: Any) -> None:
     """The error names what was given instead."""
     with pytest.raises(TypeError) as caught:

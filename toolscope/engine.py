@@ -170,12 +170,12 @@ class PolicyEngine:
         last_scope, last_prefer, last = memo.last
         if last_scope is scope and last_prefer is prefer and last is not None:
             return last
+        if type(scope) is not Scope:
+            raise TypeError(f"scope is a {type(scope).__name__}, not a Scope")
         known = memo.listings.get((scope, prefer))
         if known is not None:
             memo.last = scope, prefer, known
             return known
-        if type(scope) is not Scope:
-            raise TypeError(f"scope is a {type(scope).__name__}, not a Scope")
         _asking.set((*asking, self))
         try:
             answers, fresh = self._answers(memo, tools, scope)
