@@ -607,6 +607,24 @@ def test_both_forms_are_asked_about_alike(awaited: bool) -> None:
     assert heard.decisions[-1] == decision
 
 
+class Unreadable(MemoryStore):
+    """A store whose grants cannot be read."""
+
+    def items(self, kind: str) -> Iterator[tuple[Key, Record]]:
+        if kind == "grant":
+            raise LedgerError("the grants are damaged")
+        return super().items(kind)
+
+
+def test_invalid_arguments_are_denied_whatever_was_granted() -> None:
+    """No grant is read for them."""
+    ledger = CallLedger(PolicyEngine(), Unreadable())
+    decision = ledger.on_tool_call(call(arguments="no json"), TOOLS, USER)
+    assert code(decision) == "arguments_invalid"
+    with pytest.raises(LedgerError, match="the grants are damaged"):
+        ledger.on_tool_call(call("c2"), TOOLS, USER)
+
+
 class Busy(MemoryStore):
     """A store in which somebody else always changes the calls first."""
 

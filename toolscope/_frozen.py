@@ -102,13 +102,15 @@ def freeze(value: object, most: int = MAX_VALUES) -> Any:
     """
     if type(value) is FrozenDict or type(value) is FrozenList:
         return value
-    if type(value) is dict:
-        # Most arguments are a few texts: looking at their types takes half of what the way below
-        # takes. The copy is looked at, since the original may change meanwhile.
+    if type(value) is dict and len(value) < most:
+        # Most arguments are a few texts: looking at their types takes a third of what the way
+        # below takes. The copy is looked at, since the original may change meanwhile.
         flat = FrozenDict(value)
-        if _FLAT.issuperset(map(type, flat.values())) and _TEXT.issuperset(map(type, flat)):
-            if len(flat) > most:
-                raise ValueError(f"more than {most:,} values")
+        if (
+            _FLAT.issuperset(map(type, flat.values()))
+            and _TEXT.issuperset(map(type, flat))
+            and len(flat) < most
+        ):
             return flat
     root: list[Any] = []
     count = 0
@@ -165,11 +167,14 @@ def _plain_scalar(value: object) -> str | int | float:
 
 def thaw(value: object) -> Any:
     """A deep copy of a JSON value in plain, changeable ``dict`` and ``list`` objects."""
-    if type(value) in _SCALARS:
+    kind = type(value)
+    if kind in _SCALARS:
         return value
+    if kind is FrozenDict or kind is dict:
+        plain = dict(value)  # type: ignore[call-overload]
+        if _FLAT.issuperset(map(type, plain.values())):
+            return plain
     if isinstance(value, _OBJECT):
-        if _FLAT.issuperset(map(type, value.values())):
-            return dict(value)
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [thaw(item) for item in value]

@@ -88,9 +88,11 @@ class Grants:
 
         Grants for other chats and tools are passed over in silence.
         """
+        if isinstance(call.arguments, InvalidArguments):
+            return _NOTHING  # denied before anybody is asked
         kept = list(self._store.items("grant"))
-        if not (kept or given or answers) or isinstance(call.arguments, InvalidArguments):
-            return _NOTHING  # and invalid arguments are denied before anybody is asked
+        if not (kept or given or answers):
+            return _NOTHING
         candidates = tools.by_name(call.name)
         named = dict.fromkeys([*given, *map(Approval.from_json, answers)])
         originals: dict[Approval, Approval] = {}

@@ -125,7 +125,7 @@ class CallLedger:
 
     def filter_tools(self, tools: Toolset, scope: Scope, prefer: str | None = None) -> Listing:
         """As `PolicyEngine.filter_tools`."""
-        return self._engine().filter_tools(tools, scope, prefer)
+        return self.engine.filter_tools(tools, scope, prefer)
 
     def on_tool_call(
         self,
@@ -151,7 +151,7 @@ class CallLedger:
             LedgerError: The store cannot be read or written. The call was not handed out.
             RecursionRefused: It was called by a hook of the engine.
         """
-        engine, started = self._engine(), time.perf_counter()
+        engine, started = self.engine, time.perf_counter()
         for _ in range(_TRIES):
             held = self._held(call, tools, scope, approvals, produced)
             if isinstance(held, Decision):
@@ -177,7 +177,7 @@ class CallLedger:
         claimed: bool = False,
     ) -> Decision:
         """As `on_tool_call`, with awaitable rules awaited. Cancelled, it leaves no trace."""
-        engine, started = self._engine(), time.perf_counter()
+        engine, started = self.engine, time.perf_counter()
         for _ in range(_TRIES):
             held = self._held(call, tools, scope, approvals, produced)
             if isinstance(held, Decision):
@@ -467,7 +467,7 @@ class CallLedger:
                 "state": str(state),
                 **about(call, tool),
                 "provider": str(tool.provider),
-                "claimed": claimed,
+                "claimed": bool(claimed),
                 **({"answers": answers} if answers else {}),
             }
             try:

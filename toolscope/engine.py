@@ -38,15 +38,15 @@ class _Memo:
     def __init__(self) -> None:
         self.answers: dict[tuple[int, tuple[object, ...]], Answer] = {}
         self.listings: dict[tuple[Scope, str | None], Listing] = {}
-        self.last: tuple[object, str | None, Listing | None] = (self, None, None)
+        self.last: tuple[object, str | None, Listing | None] = (None, None, None)
         """The scope and preference of the last listing: to hash them takes as long as a rule."""
 
 
 class PolicyEngine:
     """Decides which tools a chat's agent may be shown, and which produced calls may run.
 
-    Immutable and safe to share between threads and tasks. What it remembers is bounded: at most
-    256 listings and 256 rule answers a toolset, and nothing once the toolset is gone.
+    Immutable and safe to share between threads and tasks. What it remembers is bounded: the last
+    listing, at most 256 others and 256 rule answers a toolset, and nothing once that is gone.
 
     `PolicyEngine.load` makes one from the configuration and the installed plugins; the constructor
     takes the built-ins and exactly the given plugins, discovers nothing and reads no file.

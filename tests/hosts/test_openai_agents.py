@@ -46,6 +46,7 @@ from toolscope import (
     ToolCall,
     Toolset,
     Verdict,
+    ask,
     deny,
     hookimpl,
 )
@@ -192,6 +193,36 @@ async def test_arguments_that_are_no_json() -> None:
     assert result.interruptions == []
     assert executed == [1, 5]
     assert [one.failed for one in results_of(result.new_items)] == [True, True, True, False, False]
+
+
+class Asking:
+    """Asks about every call."""
+
+    name = "asking"
+
+    @hookimpl
+    def on_tool_call(self) -> Verdict | None:
+        return ask("a person must allow this")
+
+
+@pytest.mark.parametrize("text", ["", "{}"])
+@pytest.mark.parametrize("allow", [True, False])
+async def test_a_person_is_asked_about_a_call_without_arguments(text: str, allow: bool) -> None:
+    """The adapter answers no ask itself; the person's answer reaches the ledger."""
+    executed: list[int] = []
+    ledger = CallLedger(PolicyEngine([Asking()]))
+    agent = chatting(ledger, [], [refunds(executed)])
+    agent.model = ScriptedModel(
+        [[function_call("refund", text, call_id="c1")], [assistant_message("done")]]
+    )
+    result = await ran(agent)
+    assert (len(result.interruptions), executed) == (1, [])
+    state = result.to_state()
+    (state.approve if allow else state.reject)(result.interruptions[0])
+    result = await ran(agent, state)
+    assert (result.final_output, executed) == ("done", [1] if allow else [])
+    states = [one["state"] for key, one in ledger.save()["records"] if key[0] == "call"]
+    assert states == ["completed" if allow else "denied"]
 
 
 class Rewriting(RunHooks[Any]):

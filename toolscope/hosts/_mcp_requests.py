@@ -318,8 +318,7 @@ class ServerPoint(EnforcementPoint):
             _log.exception("the client did not answer an elicitation; the call is denied")
             return None
         except BaseException:  # the request was cancelled while the person was thinking
-            if decision.call.id is not None:
-                self.ledger.cancelled(decision.call.chat, decision.call.id)
+            self.cancelled(decision.call)
             raise
 
     def _keep_waiting(self, id_: str) -> None:

@@ -192,8 +192,8 @@ class Turn:
     def put_off(self, call_id: str) -> None:
         """The call waits for people that it asked itself, and comes again."""
         decided = self._handed_out(call_id)
-        if decided is not None and decided.call.id is not None:
-            self.point.ledger.cancelled(self.chat, decided.call.id)
+        if decided is not None:
+            self.point.cancelled(decided.call)
 
     def _handed_out(self, call_id: str) -> Decision | None:
         decided = self.decided.pop(call_id, None)

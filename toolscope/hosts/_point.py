@@ -82,9 +82,23 @@ class EnforcementPoint:
                 _log.exception("an answer to %r was not taken", decision.call.id)
 
     def completed(self, call: ToolCall, *, failed: bool = False) -> None:
-        """Records that a call that was handed out has ended."""
+        """Records that a call that was handed out has ended.
+
+        Where that fails, it stays handed out, and is not run again; the host keeps its result.
+        """
         if call.id is not None:
-            self.ledger.completed(call.chat, call.id, failed=failed)
+            try:
+                self.ledger.completed(call.chat, call.id, failed=failed)
+            except Exception:  # noqa: BLE001  (the edge to the host: the call has run)
+                _log.exception("the end of the call %r could not be recorded", call.id)
+
+    def cancelled(self, call: ToolCall) -> None:
+        """Records that a call will not run, or that its host will run it anew. As `completed`."""
+        if call.id is not None:
+            try:
+                self.ledger.cancelled(call.chat, call.id)
+            except Exception:  # noqa: BLE001  (as above)
+                _log.exception("the end of the call %r could not be recorded", call.id)
 
 
 def failed_decision(call: ToolCall, scope: Scope) -> Decision:

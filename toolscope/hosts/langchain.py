@@ -181,7 +181,7 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
         shown = self._shown(tools)
         if len(shown.hosts) == len(tools):
             return request, shown.snapshot
-        changes: dict[str, Any] = {"tools": shown.hosts}
+        changes: dict[str, Any] = {"tools": list(shown.hosts)}
         if _forced(request.tool_choice) not in (None, *map(_name, shown.hosts)):
             changes["tool_choice"] = None
         return request.override(**changes), shown.snapshot
@@ -197,7 +197,7 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
 
         For bare LangGraph: call it in the node that calls the model, each time.
         """
-        return self._shown(tools).hosts
+        return list(self._shown(tools).hosts)
 
     def _shown(self, hosts: Sequence[HostTool]) -> "_Shown":
         """What may be shown of the tools of the run that is going on."""
@@ -326,18 +326,14 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
         return call_id
 
     def _ended(self, call: ToolCall, outcome: object) -> None:
-        try:
-            if isinstance(outcome, ToolMessage):
-                self._point.completed(call, failed=outcome.status == "error")
-            elif isinstance(outcome, GraphInterrupt):
-                # The tool, or a run in it, waits for a person; the answer makes it run anew.
-                self._point.ledger.cancelled(call.chat, str(call.id))
-            else:
-                failed = isinstance(outcome, BaseException)
-                handoff = isinstance(outcome, ParentCommand)
-                self._point.completed(call, failed=failed and not handoff)
-        except Exception:  # noqa: BLE001  (as above: the call has run, and counts as running on)
-            _log.exception("toolscope failed to record the end of a call")
+        if isinstance(outcome, ToolMessage):
+            self._point.completed(call, failed=outcome.status == "error")
+        elif isinstance(outcome, GraphInterrupt):
+            # The tool, or a run in it, waits for a person; the answer makes it run anew.
+            self._point.cancelled(call)
+        else:
+            failed = isinstance(outcome, BaseException) and not isinstance(outcome, ParentCommand)
+            self._point.completed(call, failed=failed)
 
     def _person(self, submitted: _Submitted, request: ToolCallRequest) -> Person:
         questions = self._questions.get(submitted.question)

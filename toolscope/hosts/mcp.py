@@ -278,12 +278,13 @@ class _CallTool:
             return decision
         if decision.effect is not Effect.ALLOW:
             return failed_result(decision)
-        params.arguments = thaw(decision.call.arguments)  # (read from this one request)
+        update: dict[str, Any] = {"arguments": thaw(decision.call.arguments)}
         if answered:  # a tool that asks itself must not take it for an answer to its own question
-            params.request_state = params.input_responses = None
+            update |= {"request_state": None, "input_responses": None}
             ours = ("requestState", "inputResponses")
             raw = {key: value for key, value in (request.params or {}).items() if key not in ours}
             request = replace(request, params=raw)
+        params = params.model_copy(update=update)
         failed = True
         try:
             with inside(decision.scope):

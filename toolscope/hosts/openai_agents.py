@@ -262,7 +262,10 @@ class _Invoker:
             return ToolGuardrailFunctionOutput.reject_content(
                 decision.failure.message, {"code": str(decision.failure.code)}
             )
-        if not context.tool_arguments and context.tool_call is not None and self._needs is False:
+        if decision.effect is Effect.ASK:
+            # Without arguments the host asks by itself, and does not come to `needs_approval`.
+            self._host.remember(self._tool.name, context.tool_call_id, decision)
+        elif not context.tool_arguments and context.tool_call is not None and self._needs is False:
             # The host asks people about arguments that it cannot parse. None at all are none.
             context.approve_tool(
                 ToolApprovalItem(

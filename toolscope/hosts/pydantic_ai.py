@@ -297,7 +297,7 @@ class Toolscope(AbstractCapability[Any]):
         except (ApprovalRequired, CallDeferred):
             decided = self._decided.pop(call.tool_call_id, None)
             if decided is not None:  # the tool deferred itself: it has not run
-                self._point.ledger.cancelled(decided.call.chat, decided.call.id or "")
+                self._point.cancelled(decided.call)
             raise
         finally:
             self._end(call.tool_call_id, failed=failed)
