@@ -29,8 +29,8 @@ from tests.hosts.langchain_support import (
     scripted,
     thread,
 )
-from tests.hosts.matrix import Call
-from toolscope import PolicyEngine, ToolCall, Verdict, deny, hookimpl
+from tests.hosts.matrix import Call, ToolSpec
+from toolscope import PolicyEngine, Scope, ToolCall, Verdict, deny, hookimpl
 from toolscope.hosts import AVAILABILITY_KEY, EnforcementPoint, available_in
 from toolscope.hosts._langchain_tools import Snapshots, read_tool
 from toolscope.hosts.langchain import Toolscope, attach, coverage
@@ -220,6 +220,63 @@ def test_a_list_that_the_host_rebuilds_is_computed_once() -> None:
     copies[1].metadata = {AVAILABILITY_KEY: "userChats"}
     changed = [copies[0], copies[1].model_copy()]
     assert [one.availability for one in snapshots.of(changed).toolset] == ["userChats"] * 2
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("with_another", [False, True])
+def test_a_tool_that_is_changed_where_it_is_is_read_again(
+    in_place: bool, with_another: bool
+) -> None:
+    """LangChain's tools can be changed while they are listed: the next list knows, copies too."""
+    toolscope = Toolscope(PolicyEngine(), scope=Scope(origin="tool"))
+    one, other, third = (make_tool(ToolSpec(name=name), []) for name in ("one", "other", "third"))
+    one.metadata = {"_meta": {}}
+    assert toolscope.listed([one, other]) == [one, other]
+    if in_place:
+        one.metadata["_meta"][AVAILABILITY_KEY] = "userChats"
+    else:
+        one.metadata = {AVAILABILITY_KEY: "userChats"}
+    more = [third] * with_another
+    assert toolscope.listed([one, other, *more]) == [other, *more]
+    assert toolscope.listed([one.model_copy(), other]) == [other]
+    one.metadata = None
+    assert toolscope.listed([one, other]) == [one, other]
+
+
+def test_a_dictionary_that_is_changed_where_it_is_is_read_again() -> None:
+    """At any depth."""
+    toolscope = Toolscope(PolicyEngine(), scope=Scope(origin="tool"))
+    function: dict[str, Any] = {"name": "one", "parameters": {"required": []}}
+    given: dict[str, Any] = {"type": "function", "function": function}
+    (first,) = toolscope._snapshots.of([given]).toolset
+    function["parameters"]["required"].append("x")
+    (second,) = toolscope._snapshots.of([given]).toolset
+    assert [one.input_schema for one in (first, second)] == [{"required": []}, {"required": ["x"]}]
+    given["metadata"] = {AVAILABILITY_KEY: "userChats"}
+    assert toolscope.listed([given]) == []
+
+
+class MarksPick(AgentMiddleware[Any, Any, Any]):
+    """Makes a tool private once the model has called it, before the call runs."""
+
+    def __init__(self, marked: BaseTool) -> None:
+        super().__init__()
+        self.marked = marked
+
+    def after_model(self, state: Any, runtime: Any) -> None:
+        self.marked.metadata = {AVAILABILITY_KEY: "userChats"}
+
+
+def test_a_tool_that_becomes_private_after_it_was_listed_does_not_run() -> None:
+    """What counts is what the tool is when the call would run."""
+    executed: list[str] = []
+    pick, other = (make_tool(ToolSpec(name=name), executed) for name in ("pick", "other"))
+    agent, model = made(
+        [[Call(tool="pick")]], pick, other, scope=Scope(origin="tool"), middleware=[MarksPick(pick)]
+    )
+    state = agent.invoke(GO)
+    assert (model.listed, executed) == ([("pick", "other"), ("other",)], [])
+    assert codes(state) == ["tool_not_available"]
 
 
 def test_tools_of_one_name_stay_apart() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from threading import Lock
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -21,21 +22,47 @@ HostTool: TypeAlias = BaseTool | dict[str, Any]
 
 
 @attrs.frozen(eq=False)
+class _Read:
+    """One object of the host, what was in it when it was read, and the tool that it stands for."""
+
+    host: HostTool
+    parts: dict[str, Any]
+    tool: Tool
+
+    def is_current(self, host: HostTool) -> bool:
+        """Whether this object (that one, or a copy) reads the same."""
+        return _parts(host) == self.parts
+
+
+@attrs.frozen(eq=False)
 class Snapshot:
     """One list of the host, its toolset, and which tool stands for which of the host's objects."""
 
-    hosts: tuple[HostTool, ...]
+    reads: tuple[_Read, ...]
     """Each object once."""
     toolset: Toolset
 
-    @cached_property
-    def tools(self) -> Mapping[int, Tool]:
-        """By ``id`` of the host's object. Made on first use: most lists are sent as they are."""
-        return dict(zip(map(id, self.hosts), self.toolset, strict=True))
+    def is_current(self) -> bool:
+        """Whether all objects read as they did: LangChain's may be changed where they are."""
+        for read in self.reads:
+            host = read.host
+            if (host if isinstance(host, dict) else host.__dict__) != read.parts:
+                return False
+        return True
 
-    def tool_of(self, host: object) -> Tool | None:
-        """The tool that stands for this object of the host; None where it is not in the list."""
-        return self.tools.get(id(host))
+    @cached_property
+    def tools(self) -> Mapping[int, tuple[_Read, Tool]]:
+        """By ``id`` of the host's object. Made on first use: most lists are sent as they are."""
+        pairs = zip(self.reads, self.toolset, strict=True)
+        return {id(read.host): (read, tool) for read, tool in pairs}
+
+    def tool_of(self, host: HostTool) -> Tool | None:
+        """The tool that stands for this object of the host.
+
+        None where it is not in the list, or does not read any more as it did then.
+        """
+        found = self.tools.get(id(host))
+        return found[1] if found is not None and found[0].is_current(host) else None
 
 
 class Snapshots:
@@ -43,8 +70,8 @@ class Snapshots:
 
     def __init__(self, point: EnforcementPoint) -> None:
         self._point = point
-        self._seen: dict[int, tuple[HostTool, Tool]] = {}
-        self._tools: dict[tuple[object, ...], tuple[HostTool, Tool]] = {}
+        self._reads: dict[int, _Read] = {}
+        self._alike: dict[tuple[object, ...], _Read] = {}
         self._toolsets: dict[tuple[Tool, ...], Toolset] = {}
         self._snapshots: dict[tuple[int, ...], Snapshot] = {}
 
@@ -58,17 +85,10 @@ class Snapshots:
         """
         key = tuple(map(id, hosts))
         known = self._snapshots.get(key)
-        if known is None:
+        if known is None or not known.is_current():
             once = {id(host): host for host in hosts}
-            seen = self._seen
-            tools = tuple(
-                [
-                    seen[place][1] if place in seen else self._tool(host)
-                    for place, host in once.items()
-                ]
-            )
-            toolset = self._toolset(tools)
-            known = Snapshot(tuple(once.values()), toolset)
+            reads = tuple([self._read(host) for host in once.values()])
+            known = Snapshot(reads, self._toolset(tuple([read.tool for read in reads])))
             keep(self._snapshots, key, known)
         return known
 
@@ -79,14 +99,34 @@ class Snapshots:
             keep(self._toolsets, tools, known)
         return known
 
-    def _tool(self, host: HostTool) -> Tool:
-        key = _parts(host)
-        known = self._tools.get(key)
-        if known is None:
-            known = (host, read_tool(host))
-            keep(self._tools, key, known)
-        keep(self._seen, id(host), (host, known[1]))
-        return known[1]
+    def _read(self, host: HostTool) -> _Read:
+        read = self._reads.get(id(host))
+        if read is not None and read.is_current(host):
+            return read
+        # Hosts copy tools at every step: what was read of the original holds for its copies.
+        key = _origin(host)
+        alike = self._alike.get(key)
+        if alike is not None and alike.is_current(host):
+            read = _Read(host, alike.parts, alike.tool)
+        else:
+            read = _Read(host, _copy(_parts(host)), read_tool(host))
+            keep(self._alike, key, read)
+        keep(self._reads, id(host), read)
+        return read
+
+
+def _parts(host: HostTool) -> dict[str, Any]:
+    """All that an object of the host consists of."""
+    return host if isinstance(host, dict) else host.__dict__
+
+
+def _copy(value: Any) -> Any:
+    """A copy to compare with: what is changed in place, at any depth, is found out."""
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value
 
 
 def _told_apart(tools: Iterable[Tool]) -> Iterator[Tool]:
@@ -99,25 +139,23 @@ def _told_apart(tools: Iterable[Tool]) -> Iterator[Tool]:
         yield tool
 
 
-def _parts(host: HostTool) -> tuple[object, ...]:
-    """Equal for objects that read the same: hosts copy a tool at every step.
-
-    Parts are told by identity; who keeps the key keeps the object, and so its parts.
-    """
+def _origin(host: HostTool) -> tuple[object, ...]:
+    """What an object of the host shares with its copies, and with no other object."""
     if type(host) is not StructuredTool:
         return (id(host),)
-    parts = (host.func, host.coroutine, host.args_schema, host.metadata, host.tags)
-    return (host.name, host.description, *map(id, parts))
+    return (host.name, id(host.func), id(host.coroutine), id(host.args_schema))
 
 
 _KEPT: Final = 512
+_lock: Final = Lock()
 
 
 def keep(kept: dict[Any, Any], key: object, value: object) -> None:
     """Remembers a value, and forgets the oldest where there are many."""
-    while len(kept) >= _KEPT:
-        kept.pop(next(iter(kept)), None)
-    kept[key] = value
+    with _lock:
+        while len(kept) >= _KEPT:
+            del kept[next(iter(kept))]
+        kept[key] = value
 
 
 def read_tool(host: HostTool) -> Tool:

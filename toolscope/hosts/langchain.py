@@ -355,7 +355,7 @@ def _listed_hosts(
     left: list[HostTool] = []
     tools = snapshot.tools
     for host in hosts:
-        place = id(tools[id(host)])
+        place = id(tools[id(host)][1])
         if place in sent:
             sent.discard(place)
             left.append(host)
