@@ -31,7 +31,8 @@ class _Read:
 
     def is_current(self, host: HostTool) -> bool:
         """Whether this object (that one, or a copy) reads the same."""
-        return _parts(host) == self.parts
+        # LangChain adds what it computes of an object to it: more than was there is no change.
+        return self.parts.items() <= _parts(host).items()
 
 
 @attrs.frozen(eq=False)
@@ -43,10 +44,17 @@ class Snapshot:
     toolset: Toolset
 
     def is_current(self) -> bool:
-        """Whether all objects read as they did: LangChain's may be changed where they are."""
+        """Whether all objects say what they said: LangChain's may be changed where they are.
+
+        Looked at is where a tool says how it may be used. What else was changed is found when the
+        tool is called, or when the list changes.
+        """
         for read in self.reads:
-            host = read.host
-            if (host if isinstance(host, dict) else host.__dict__) != read.parts:
+            host, parts = read.host, read.parts
+            if isinstance(host, dict):
+                if host != parts:
+                    return False
+            elif host.metadata != parts.get("metadata") or host.tags != parts.get("tags"):
                 return False
         return True
 
