@@ -31,8 +31,10 @@ class _Read:
 
     def is_current(self, host: HostTool) -> bool:
         """Whether this object (that one, or a copy) reads the same."""
+        if isinstance(host, dict):
+            return host == self.parts
         # LangChain adds what it computes of an object to it: more than was there is no change.
-        return self.parts.items() <= _parts(host).items()
+        return self.parts.items() <= host.__dict__.items()
 
 
 @attrs.frozen(eq=False)
@@ -52,7 +54,7 @@ class Snapshot:
         for read in self.reads:
             host, parts = read.host, read.parts
             if isinstance(host, dict):
-                if host != parts:
+                if not read.is_current(host):
                     return False
             elif host.metadata != parts.get("metadata") or host.tags != parts.get("tags"):
                 return False
