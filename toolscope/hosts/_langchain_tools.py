@@ -130,13 +130,17 @@ def _parts(host: HostTool) -> dict[str, Any]:
     return host if isinstance(host, dict) else host.__dict__
 
 
-def _copy(value: Any) -> Any:
-    """A copy to compare with: what is changed in place, at any depth, is found out."""
-    if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copy(item) for item in value]
+def _copy(value: Any, depth: int = 0) -> Any:
+    """A copy to compare with: what is changed in place is found out, down to some depth."""
+    if isinstance(value, dict) and depth < _DEEPEST:
+        return {key: _copy(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list) and depth < _DEEPEST:
+        return [_copy(item, depth + 1) for item in value]
     return value
+
+
+_DEEPEST: Final = 20
+"""How deep the parts of an object are copied: it may hold itself."""
 
 
 def _told_apart(tools: Iterable[Tool]) -> Iterator[Tool]:
