@@ -1,15 +1,22 @@
 """The side of a host that owns the connection to an MCP server: decide before a request leaves."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any, Final, Self
 
 import attrs
 import mcp_types
-from mcp import Client
-from mcp_types import CallToolResult, InputResponses, ListToolsResult, RequestParamsMeta
+from mcp import Client, MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    CallToolResult,
+    InputResponses,
+    ListToolsResult,
+    RequestParamsMeta,
+)
 from pydantic_core import to_json
 
 from toolscope.hosts._marks import declared_availability
@@ -20,6 +27,9 @@ from toolscope.scopes import current, for_run, inside
 from toolscope.verdicts import Decision, Effect
 
 __all__ = ["ScopedClient"]
+
+_sending: ContextVar[Decision | None] = ContextVar("toolscope_mcp_sending", default=None)
+"""The decision on the call that is being sent in this context."""
 
 _log = logging.getLogger("toolscope")
 _MOST_PAGES: Final = 1_000
@@ -112,13 +122,15 @@ class ScopedClient(Client):
             chat=self._chat,
         )
         try:
-            decision = await self._decided(call)
+            tools = _NO_TOOLS if _picks_version(meta) else await self._all(call.name)
+            decision = await self._decided(call, tools)
         except Exception:  # noqa: BLE001  (as above: nothing was permitted)
             _log.exception("toolscope failed to decide a call; it is denied")
             decision = failed_decision(call, self._run)
         if decision.effect is not Effect.ALLOW:
             return failed_result(decision)
         failed = True
+        sending = _sending.set(decision)
         try:
             with inside(decision.scope):
                 result = await super().call_tool(
@@ -132,15 +144,35 @@ class ScopedClient(Client):
                 )
             failed = bool(result.is_error)
         finally:
+            _sending.reset(sending)
             self._point.completed(call, failed=failed)
         return result
 
-    async def _decided(self, call: ToolCall) -> Decision:
-        scope, tools = self._scope(), await self._all(call.name)
+    async def _relist_tool(self, name: str) -> None:
+        """The SDK lists a tool again, and sends its call again, where its headers did not fit.
+
+        What the tool is by now is decided anew; an ask is a denial, since it was answered before.
+
+        Raises:
+            MCPError: The call may not be sent again. The SDK then hands on the server's error.
+        """
+        await super()._relist_tool(name)
+        decided = _sending.get()
+        if decided is None:
+            return
+        unasked = attrs.evolve(decided.scope, can_ask=False)
+        call = attrs.evolve(decided.call, id=None)
+        decision = await self._point.on_tool_call_async(call, await self._all(name), unasked)
+        if decision.failure is not None:
+            raise MCPError(INTERNAL_ERROR, decision.failure.message)
+
+    async def _decided(self, call: ToolCall, tools: Toolset) -> Decision:
+        scope = self._scope()
         decision = await self._point.on_tool_call_async(call, tools, scope)
         if decision.effect is Effect.ASK and self.on_ask is not None:
             allowed = await self.on_ask(decision)
             self._point.answered(decision, allow=allowed is True)
+            tools = await self._all(call.name)  # it may have changed while the person was thinking
             decision = await self._point.on_tool_call_async(call, tools, scope)
         if decision.effect is Effect.ASK:
             unasked = attrs.evolve(scope, can_ask=False)
@@ -149,7 +181,7 @@ class ScopedClient(Client):
 
     async def _all(self, name: str) -> Toolset:
         """The toolset of the page that holds the tool as it was last listed; listed if need be."""
-        for _, toolset in self._pages.values():
+        for _, toolset in reversed(self._pages.values()):
             if toolset.by_name(name):
                 return toolset
         cursor: str | None = None
@@ -172,7 +204,8 @@ class ScopedClient(Client):
         last, toolset = self._pages.get(cursor, (b"[]", _NO_TOOLS))
         if text != last:
             toolset = toolset.renewed([self._translated(tool) for tool in tools])
-        self._pages[cursor] = (text, toolset)
+        self._pages.pop(cursor, None)
+        self._pages[cursor] = (text, toolset)  # the last one: a tool may have moved to this page
         return toolset
 
     def _translated(self, tool: mcp_types.Tool) -> Tool:
@@ -189,3 +222,9 @@ class ScopedClient(Client):
             raw=tool.model_dump(mode="json", by_alias=True, exclude_none=True),
             source=tool,
         )
+
+
+def _picks_version(meta: RequestParamsMeta | None) -> bool:
+    """Whether a FastMCP server would run another version than the one that it lists."""
+    named = (meta or {}).get("fastmcp")
+    return isinstance(named, Mapping) and named.get("version") is not None

@@ -27,6 +27,7 @@ from mcp_types import (
     ToolAnnotations,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic_core import from_json, to_json
 
 from toolscope.calls import CallState
 from toolscope.hosts._marks import ORIGIN_KEY
@@ -49,10 +50,12 @@ __all__ = [
     "Round",
     "ServerPoint",
     "annotations_of",
+    "as_sent",
     "can_elicit",
     "claimed_origin",
     "failed_result",
     "failure_of",
+    "hint_values",
     "open_round",
     "same_objects",
     "uncached",
@@ -133,12 +136,14 @@ def _is_modern(session: ServerSession) -> bool:
 class Round:
     """One request of a call: with 2026-07-28 an asked call comes back in a second request.
 
-    ``answer`` is what the person said, None where nobody has been asked. ``foreign`` says that the
-    request carries on an exchange that the tool itself began.
+    ``answer`` is what the person said, None where nobody has been asked, and ``shown`` names what
+    they were asked about (`_shown`). ``foreign`` says that the request carries on an exchange that
+    the tool itself began.
     """
 
     call: ToolCall
     answer: ElicitResult | None = None
+    shown: str | None = None
     foreign: bool = False
 
     @property
@@ -177,7 +182,8 @@ def open_round(
     answer = (responses or {}).get(_ANSWER)
     if asked is None or not isinstance(answer, ElicitResult):
         return Round(call=call, foreign=True)
-    return Round(call=attrs.evolve(call, id=asked, chat=asked), answer=answer)
+    id_, shown = asked
+    return Round(call=attrs.evolve(call, id=id_, chat=id_), answer=answer, shown=shown)
 
 
 def _chat(session: ServerSession | None) -> str | None:
@@ -196,19 +202,28 @@ def _chat(session: ServerSession | None) -> str | None:
 _CHAT_KEY: Final = "dev.toolscope/chat"
 
 
-def _state(call: ToolCall) -> str:
-    return json.dumps({_ANSWER: [call.id, call.name, arguments_digest(call.arguments)]})
+def _state(decision: Decision) -> str:
+    call = decision.call
+    parts = [call.id, call.name, arguments_digest(call.arguments), _shown(decision)]
+    return json.dumps({_ANSWER: parts})
 
 
-def _asked(request_state: str, call: ToolCall) -> str | None:
-    """The id of the call that was asked about, if the state is ours and about this call."""
+def _shown(decision: Decision) -> str:
+    """Names what a person is asked about beside the arguments: the asks, and the definition."""
+    asks = sorted(repr(attrs.astuple(one.key)) for one in decision.verdicts)
+    definition = None if decision.tool is None else decision.tool.digest
+    return arguments_digest({"asks": asks, "definition": definition})
+
+
+def _asked(request_state: str, call: ToolCall) -> tuple[str, str] | None:
+    """The id of the call that was asked about, and what was shown; None where it is not ours."""
     try:
         state = json.loads(request_state)
     except ValueError:
         return None
     match state:
-        case {"dev.toolscope/approval": [str(id_), call.name, str(digest)]}:
-            return id_ if digest == arguments_digest(call.arguments) else None
+        case {"dev.toolscope/approval": [str(id_), call.name, str(digest), str(shown)]}:
+            return (id_, shown) if digest == arguments_digest(call.arguments) else None
         case _:
             return None
 
@@ -269,11 +284,14 @@ class ServerPoint(EnforcementPoint):
         self,
         this: Round,
         tools: Toolset,
+        again: Callable[[], Awaitable[Toolset]],
         scope: Scope,
         session: ServerSession | None,
         request_id: Any,
     ) -> Decision | InputRequiredResult:
         """The decision on a call, with the person asked where a rule asks.
+
+        ``again`` looks the tools up anew: what runs is what they are when the person has answered.
 
         Never an ask: it is answered, or sent to the client as an `InputRequiredResult`
         (2026-07-28), or, where the client fails to answer, denied as ``approval_unavailable``.
@@ -286,15 +304,17 @@ class ServerPoint(EnforcementPoint):
         decision = await self.on_tool_call_async(this.call, tools, scope)
         if decision.effect is not Effect.ASK or session is None:
             return decision
-        answer = this.answer
+        # An answer to other asks, or about another definition, is no answer to these.
+        answer = this.answer if this.shown == _shown(decision) else None
         if answer is None and _is_modern(session):
             self._keep_waiting(this.id)
             request = ElicitRequest(params=_question(decision))
             return InputRequiredResult(
-                input_requests={_ANSWER: request}, request_state=_state(this.call)
+                input_requests={_ANSWER: request}, request_state=_state(decision)
             )
         if answer is None:
             answer = await self._ask(decision, session, request_id)
+            tools = await again()
         if answer is not None:
             content = answer.content or {}
             approved = answer.action == "accept" and content.get("approve") is True
@@ -377,6 +397,24 @@ def annotations_of(hints: ToolAnnotations | None) -> Annotations:
     }
     present = {name: value for name, value in given.items() if value is not None}
     return Annotations(title=hints.title, **present)
+
+
+def hint_values(hints: ToolAnnotations | None) -> tuple[object, ...]:
+    """What hints say, to find out whether they were changed in place."""
+    if hints is None:
+        return ()
+    return (
+        hints.title, hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint,
+        hints.open_world_hint,
+    )  # fmt: skip
+
+
+def as_sent(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """A schema as a client gets it: a default of infinity, which JSON does not have, is null."""
+    if schema is None:
+        return None
+    sent: Mapping[str, Any] = from_json(to_json(schema, inf_nan_mode="null"))
+    return sent
 
 
 def failure_of(decision: Decision) -> Failure:

@@ -28,6 +28,7 @@ from fastmcp.server.middleware.caching import ResponseCachingMiddleware
 from fastmcp.server.middleware.tool_injection import ToolInjectionMiddleware
 from fastmcp.server.providers.addressing import parse_hashed_backend_name
 from fastmcp.server.providers.fastmcp_provider import FastMCPProviderTool
+from fastmcp.server.providers.proxy import ProxyTool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from fastmcp.tools.base import Tool as HostTool
 from fastmcp.utilities.versions import VersionSpec, version_sort_key
@@ -40,7 +41,9 @@ from toolscope.hosts._mcp_requests import (
     ORIGIN_HEADER,
     ServerPoint,
     annotations_of,
+    as_sent,
     failure_of,
+    hint_values,
     open_round,
     same_objects,
     uncached,
@@ -172,20 +175,21 @@ class ToolscopeMiddleware(Middleware):
         call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult],
     ) -> ToolResult:
         """Runs an allowed call with exactly the arguments that were decided; fails a denied one."""
-        answered = False
+        answered, arguments = False, {}
         try:
             decision, answered = await self._decided(context)
+            if isinstance(decision, InputRequiredResult):
+                return InputRequiredToolResult(decision)
+            arguments = thaw(decision.call.arguments)
         except Exception:  # noqa: BLE001  (as above: nothing was permitted)
             _log.exception("toolscope failed to decide a call; it is denied")
             decision = failed_decision(ToolCall(name=context.message.name), Scope())
-        if isinstance(decision, InputRequiredResult):
-            return InputRequiredToolResult(decision)
         if decision.effect is not Effect.ALLOW:
             failure = failure_of(decision)
             meta = {CODE_KEY: str(failure.code)}
             return ToolResult(content=failure.message, is_error=True, meta=meta)
         message = context.message  # made for this one call, and cheaper to fill than to copy
-        message.arguments = thaw(decision.call.arguments)
+        message.arguments = arguments
         if answered:
             message.request_state = message.input_responses = None
         before, failed = _running.get(), True
@@ -253,10 +257,15 @@ class ToolscopeMiddleware(Middleware):
         request = host.request_context
         session = None if request is None else request.session
         scope = self._scope(request)
-        found = await _find(host.fastmcp, message.name, _version(message.meta))
-        name, toolset = message.name, _NO_TOOLS
-        if found is not None:
-            name, toolset = found.name, await self._alone(found)
+        version = _version(message.meta)
+
+        async def look_up() -> tuple[str, Toolset]:
+            found = await _find(host.fastmcp, message.name, version)
+            if found is None or (version is not None and _is_picked_elsewhere(found)):
+                return message.name, _NO_TOOLS
+            return found.name, await self._alone(found)
+
+        name, toolset = await look_up()
         this = open_round(
             name,
             message.arguments,
@@ -269,7 +278,11 @@ class ToolscopeMiddleware(Middleware):
             # Questions are results there, and a tool that calls the server cannot hand one on.
             this = this.within() if self in _running.get() else this
         request_id = None if request is None else request.request_id
-        decision = await self.point.decide(this, toolset, scope, session, request_id)
+
+        async def again() -> Toolset:
+            return (await look_up())[1]
+
+        decision = await self.point.decide(this, toolset, again, scope, session, request_id)
         return decision, this.answer is not None
 
     async def _alone(self, tool: HostTool) -> Toolset:
@@ -296,10 +309,10 @@ _DEEPEST_MOUNT: Final = 20
 
 def _seen(tool: HostTool) -> _Seen:
     """What of a tool decides whether it is still the same: the objects it is made of."""
-    meta = tool.meta
+    meta, hints = tool.meta, tool.annotations
     return (
         tool, tool.name, tool.title, tool.description, tool.parameters, tool.output_schema,
-        tool.annotations, tool.tags, meta, meta and meta.get(AVAILABILITY_KEY),
+        hints, tool.tags, meta, meta and meta.get(AVAILABILITY_KEY), *hint_values(hints),
     )  # fmt: skip
 
 
@@ -308,8 +321,8 @@ async def _translated(tool: HostTool) -> Tool:
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=tool.parameters,
-        output_schema=tool.output_schema,
+        input_schema=as_sent(tool.parameters),
+        output_schema=as_sent(tool.output_schema),
         annotations=annotations_of(tool.annotations),
         availability=await _availability(tool),
         tags=tool.tags,
@@ -358,6 +371,23 @@ async def _find(server: Server, name: str, version: VersionSpec | None) -> HostT
     if tool is None and (hashed := parse_hashed_backend_name(name)) is not None:
         tool = await server.get_tool_by_hash(*hashed)
     return tool
+
+
+def _is_picked_elsewhere(tool: HostTool | None) -> bool:
+    """Whether another server picks among this tool's versions.
+
+    A proxy hands the version that a caller names on, and its own tools have none: what would run is
+    not the tool that it lists.
+    """
+    if tool is None or tool.version is None:
+        return True
+    for _ in range(_DEEPEST_MOUNT):
+        if tool is None:
+            return False
+        if isinstance(tool, ProxyTool):
+            return True
+        tool = getattr(tool, "parent_tool", None)
+    return True
 
 
 def _injects(server: Server) -> bool:

@@ -27,7 +27,9 @@ from toolscope.hosts._mcp_requests import (
     ORIGIN_HEADER,
     ServerPoint,
     annotations_of,
+    as_sent,
     failed_result,
+    hint_values,
     open_round,
     same_objects,
 )
@@ -67,6 +69,7 @@ def attach(
     """
     low_level = _low_level(server)
     handlers: dict[str, Handler] = {}
+    parameters: dict[str, type[Any]] = {}
     for method in ("tools/list", "tools/call"):
         entry = low_level.get_request_handler(method)
         if entry is None:
@@ -77,13 +80,18 @@ def attach(
         handler: Any = entry.handler
         attached = isinstance(handler, (_ListTools, _CallTool))
         handlers[method] = handler.inner if attached else handler
+        parameters[method] = entry.params_type
     point = ServerPoint(policy, scope, trust_declared_origin=trust_declared_origin)
     tools = _ServerTools(server, handlers["tools/list"])
     low_level.add_request_handler(
-        "tools/list", PaginatedRequestParams, _ListTools(point, tools, handlers["tools/list"])
+        "tools/list",
+        parameters["tools/list"],
+        _ListTools(point, tools, handlers["tools/list"]),
     )
     low_level.add_request_handler(
-        "tools/call", CallToolRequestParams, _CallTool(point, tools, handlers["tools/call"])
+        "tools/call",
+        parameters["tools/call"],
+        _CallTool(point, tools, handlers["tools/call"]),
     )
 
 
@@ -138,6 +146,10 @@ class _ServerTools:
         self._handler = handler
         # MCPServer lists copies; its own objects, which hold the functions, have no public name.
         self._manager = server._tool_manager if isinstance(server, MCPServer) else None  # noqa: SLF001
+        # A server's own `list_tools` may say more of a tool than the tool itself.
+        self._lists_itself = (
+            isinstance(server, MCPServer) and type(server).list_tools is not MCPServer.list_tools
+        )
         self._toolsets: dict[tuple[str, str | None], tuple[list[_Seen], Toolset]] = {}
 
     def page(self, cursor: str | None, tools: list[mcp_types.Tool]) -> Toolset:
@@ -146,12 +158,15 @@ class _ServerTools:
 
     async def alone(self, name: str, request: Request) -> Toolset:
         """The toolset of the one tool of this name; empty where there is none."""
-        own: FunctionTool | mcp_types.Tool | None
+        own: FunctionTool | mcp_types.Tool | None = None
         if self._manager is not None:
             own = self._manager.get_tool(name)
+        if self._manager is not None and not self._lists_itself:
+            listed = None if own is None else own.meta
         else:
-            own = await self._listed(name, request)
-        return _NO_TOOLS if own is None else self._toolset(("tool", name), [(own, own.meta)])
+            found = await self._listed(name, request)
+            own, listed = own or found, None if found is None else found.meta
+        return _NO_TOOLS if own is None else self._toolset(("tool", name), [(own, listed)])
 
     async def _listed(self, name: str, request: Request) -> mcp_types.Tool | None:
         """A low-level server knows its tools only by listing them, page by page."""
@@ -189,12 +204,12 @@ class _ServerTools:
 
 def _seen(tool: FunctionTool | mcp_types.Tool, listed: Mapping[str, Any] | None) -> _Seen:
     """What of a tool decides whether it is still the same: the objects it is made of."""
-    meta = tool.meta
+    meta, hints = tool.meta, tool.annotations
     schema = tool.parameters if isinstance(tool, FunctionTool) else tool.input_schema
     return (
         tool, tool.name, tool.title, tool.description, schema, tool.output_schema,
-        tool.annotations, meta, meta and meta.get(AVAILABILITY_KEY),
-        listed and listed.get(AVAILABILITY_KEY),
+        hints, meta, meta and meta.get(AVAILABILITY_KEY),
+        listed and listed.get(AVAILABILITY_KEY), *hint_values(hints),
     )  # fmt: skip
 
 
@@ -204,8 +219,8 @@ def _translated(tool: FunctionTool | mcp_types.Tool, listed: Mapping[str, Any] |
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=schema,
-        output_schema=tool.output_schema,
+        input_schema=as_sent(schema),
+        output_schema=as_sent(tool.output_schema),
         annotations=annotations_of(tool.annotations),
         availability=declared_availability(getattr(tool, "fn", None), tool.meta, listed),
         meta=tool.meta,
@@ -269,16 +284,17 @@ class _CallTool:
 
     async def __call__(self, request: Request, params: CallToolRequestParams) -> Any:
         answered = False
+        update: dict[str, Any] = {}
         try:
             decision, answered = await self._decided(request, params)
+            if isinstance(decision, InputRequiredResult):
+                return decision
+            update["arguments"] = thaw(decision.call.arguments)
         except Exception:  # noqa: BLE001  (the edge to the host: nothing was permitted)
             _log.exception("toolscope failed to decide a call; it is denied")
             decision = failed_decision(ToolCall(name=params.name), Scope())
-        if isinstance(decision, InputRequiredResult):
-            return decision
         if decision.effect is not Effect.ALLOW:
             return failed_result(decision)
-        update: dict[str, Any] = {"arguments": thaw(decision.call.arguments)}
         if answered:  # a tool that asks itself must not take it for an answer to its own question
             update |= {"request_state": None, "input_responses": None}
             ours = ("requestState", "inputResponses")
@@ -308,6 +324,11 @@ class _CallTool:
             params.input_responses,
             scope.can_ask,
         )
-        toolset = await self._tools.alone(params.name, request)
-        decision = await self._point.decide(this, toolset, scope, session, request.request_id)
+
+        async def again() -> Toolset:
+            return await self._tools.alone(params.name, request)
+
+        decision = await self._point.decide(
+            this, await again(), again, scope, session, request.request_id
+        )
         return decision, this.answer is not None
