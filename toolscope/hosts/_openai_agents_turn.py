@@ -27,10 +27,13 @@ from toolscope.model import (
 )
 from toolscope.verdicts import Decision, Effect
 
-__all__ = ["Turn", "current_turn", "run_of", "scope_of_run"]
+__all__ = ["Turn", "current_turn", "run_of", "scope_of_run", "turn_of"]
 
 current_turn: ContextVar["Turn | None"] = ContextVar("toolscope_turn", default=None)
-"""The turn whose calls run in this context: set with the tool list, before the model is asked."""
+"""The turn whose calls run in this context: set with the tool list, before the model is asked.
+
+A run that a hook of the host starts may leave its turn behind in the hook's context: see `turn_of`.
+"""
 
 _RUN: Final = "_toolscope_run"
 _MOST_TIMES: Final = 1_000
@@ -42,9 +45,11 @@ class Run:
     The host gives a run no name, and models use the same call ids in many runs.
     """
 
-    __slots__ = ("chat", "turn")
+    __slots__ = ("chat", "outer", "turn")
 
     def __init__(self) -> None:
+        self.outer = current_turn.get()
+        """The turn that this run was started in, by a tool or by a hook."""
         self.chat = token_hex(16)
         self.turn: Turn | None = None
 
@@ -59,6 +64,18 @@ def run_of(run_context: RunContextWrapper[Any]) -> Run:
     if run is None:
         run = members[_RUN] = Run()
     return run
+
+
+def turn_of(context: RunContextWrapper[Any]) -> "Turn | None":
+    """The turn that a hook of the host is called in: of this run, and of this agent."""
+    run: Run | None = vars(context).get(_RUN)
+    if run is not None:
+        return run.turn
+    turn = current_turn.get()
+    agent = getattr(context, "agent", None)
+    while turn is not None and agent is not None and turn.agent is not agent:
+        turn = turn.outer
+    return turn
 
 
 @attrs.define
@@ -91,12 +108,14 @@ class Decided:
 class Turn:
     """What the hooks of one turn share."""
 
+    agent: object
     point: EnforcementPoint
     scope: Scope | None
     guarded: Sequence[object]
     tools: Toolset
     listing: Listing | None
     chat: str
+    outer: "Turn | None" = attrs.field(repr=False)
     decided: dict[str, Decided] = attrs.field(factory=dict)
 
     def tool_of(self, guarded: object) -> Tool | None:

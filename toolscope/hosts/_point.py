@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 from toolscope.calls import CallLedger, answer_to
 from toolscope.engine import PolicyEngine
-from toolscope.errors import ToolscopeError
 from toolscope.listings import Listing
 from toolscope.model import Scope, Tool, ToolCall, Toolset
 from toolscope.verdicts import Code, Decision, Effect, Failure
@@ -78,7 +77,7 @@ class EnforcementPoint:
         if decision.effect is Effect.ASK:
             try:
                 self.ledger.answer(answer_to(decision, allow=allow, reason=reason))
-            except ToolscopeError:
+            except Exception:  # noqa: BLE001  (the edge to the host: what was not taken allows nothing)
                 _log.exception("an answer to %r was not taken", decision.call.id)
 
     def completed(self, call: ToolCall, *, failed: bool = False) -> None:

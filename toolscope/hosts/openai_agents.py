@@ -39,7 +39,13 @@ from agents.util._approvals import evaluate_function_tool_approval
 from toolscope import scopes
 from toolscope.hosts._openai_agents_reach import reached, uncovered
 from toolscope.hosts._openai_agents_tools import Snapshot, function_of, read_tools
-from toolscope.hosts._openai_agents_turn import Turn, current_turn, run_of, scope_of_run
+from toolscope.hosts._openai_agents_turn import (
+    Turn,
+    current_turn,
+    run_of,
+    scope_of_run,
+    turn_of,
+)
 from toolscope.hosts._point import EnforcementPoint, Policy, failed_decision
 from toolscope.model import Scope, ToolCall, Toolset
 from toolscope.verdicts import Decision, Effect
@@ -99,7 +105,7 @@ class _Attached(Agent[Any]):
     async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[HostTool]:
         """All tools of the agent that may be shown in this run."""
         tools = await super().get_all_tools(run_context)
-        return self.toolscope.filter(self.name, run_context, tools)
+        return self.toolscope.filter(self, run_context, tools)
 
 
 def _attach_one(agent: Agent[Any], host: "_Host") -> None:
@@ -127,7 +133,7 @@ class _Host:
     # ----------------------------------------------------------------------------------------
 
     def filter(
-        self, name: str, run_context: RunContextWrapper[Any], tools: list[HostTool]
+        self, agent: Agent[Any], run_context: RunContextWrapper[Any], tools: list[HostTool]
     ) -> list[HostTool]:
         """The tools to show, guarded; begins a turn."""
         if self._asked:
@@ -139,7 +145,7 @@ class _Host:
         guarded: list[HostTool] = []
         shown: list[HostTool] = []
         try:
-            scope = scope_of_run(run_context, self._declared_for(run_context), name)
+            scope = scope_of_run(run_context, self._declared_for(run_context), agent.name)
             guarded, toolset = self._read(tools)
         except Exception:  # noqa: BLE001  (the edge to the host: what cannot be told is not shown)
             _log.exception("a tool list cannot be filtered; it is sent empty")
@@ -152,7 +158,9 @@ class _Host:
                 pairs = zip(guarded, toolset, strict=True)
                 listed = set(listing)
                 shown = [tool for tool, read in pairs if read in listed]
-        run.turn = turn = Turn(self._point, scope, guarded, toolset, listing, run.chat)
+        run.turn = turn = Turn(
+            agent, self._point, scope, guarded, toolset, listing, run.chat, run.outer
+        )
         current_turn.set(turn)
         return shown
 
@@ -243,7 +251,7 @@ class _Invoker:
                 self._original, run_context, text, call_id
             )
             own = found.outcome != "invoke"
-        decision = await self._decide(call_id, arguments, provisional=own)
+        decision = await self._decide(turn_of(run_context), call_id, arguments, provisional=own)
         if decision.effect is Effect.ASK:
             self._host.remember(self._tool.name, call_id, decision)
         # `check` rejects what is denied.
@@ -253,6 +261,7 @@ class _Invoker:
         """Rejects a denied call with its reason; runs before a person is asked, and afterwards."""
         context = data.context
         decision = await self._decide(
+            turn_of(context),
             context.tool_call_id,
             context.tool_arguments or "{}",
             context,
@@ -276,8 +285,8 @@ class _Invoker:
 
     async def __call__(self, context: ToolContext[Any], arguments: str) -> Any:
         """Runs the tool: runs that start in it are this chat's children."""
-        turn, call_id = current_turn.get(), context.tool_call_id
-        decision = await self._decide(call_id, arguments or "{}", context)
+        turn, call_id = turn_of(context), context.tool_call_id
+        decision = await self._decide(turn, call_id, arguments or "{}", context)
         if turn is None or turn.scope is None or decision.effect is not Effect.ALLOW:
             return _message(decision)
         failed = True
@@ -301,6 +310,7 @@ class _Invoker:
 
     async def _decide(
         self,
+        turn: Turn | None,
         call_id: str,
         arguments: object,
         context: ToolContext[Any] | None = None,
@@ -312,7 +322,6 @@ class _Invoker:
         A ``provisional`` one is for a call that the host asks people about: while they have not
         answered, it is not submitted to the ledger.
         """
-        turn = current_turn.get()
         name = self._tool.qualified_name
         if turn is None:
             return failed_decision(ToolCall(name=name), _NOTHING)
@@ -323,7 +332,7 @@ class _Invoker:
         try:
             approved = not settled and context is not None and self._approved(context)
             return await turn.decide(
-                turn.tool_of(self._tool) or read_tools([self._tool])[0],
+                turn.tool_of(self._tool),
                 name,
                 call_id,
                 arguments,
