@@ -19,11 +19,13 @@ from agents import (
     WebSearchTool,
     function_tool,
     handoff,
+    tool_namespace,
 )
 from agents.exceptions import ModelBehaviorError
 from agents.run_config import ToolErrorFormatterArgs
 from agents.testing import ScriptedModel, assistant_message, function_call
 from agents.tool_context import ToolContext
+from openai.types.responses import ResponseFunctionToolCall
 
 from tests.hosts.matrix import Call, ToolSpec
 from tests.hosts.openai_agents_column import (
@@ -219,6 +221,59 @@ async def test_a_person_is_asked_about_a_call_without_arguments(text: str, allow
     assert (len(result.interruptions), executed) == (1, [])
     state = result.to_state()
     (state.approve if allow else state.reject)(result.interruptions[0])
+    result = await ran(agent, state)
+    assert (result.final_output, executed) == ("done", [1] if allow else [])
+    states = [one["state"] for key, one in ledger.save()["records"] if key[0] == "call"]
+    assert states == ["completed" if allow else "denied"]
+
+
+class OnlyTheJudgeMayWipe:
+    """Denies ``wipe`` to everybody but the judge."""
+
+    name = "only-the-judge"
+
+    @hookimpl
+    def on_tool_call(self, call: ToolCall, scope: Scope) -> Verdict | None:
+        agent = scope.agent
+        if call.name == "wipe" and (agent is None or agent.name != "judge"):
+            return deny("only the judge may wipe")
+        return None
+
+
+async def test_a_run_inside_a_guardrail_leaves_the_calls_around_it_alone() -> None:
+    """They are decided for their own agent, whoever ran in a hook of the host meanwhile."""
+    executed: list[str] = []
+    engine = PolicyEngine([OnlyTheJudgeMayWipe()])
+    look = make_tool(ToolSpec(name="look"), [])
+
+    async def guard(data: Any) -> ToolGuardrailFunctionOutput:
+        judge.model = script([[Call(tool="look")]])
+        await Runner.run(judge, "is it fine?", run_config=run_config(CONFIG))
+        return ToolGuardrailFunctionOutput.allow()
+
+    wipe = make_tool(ToolSpec(name="wipe"), executed)
+    wipe.tool_input_guardrails = [ToolInputGuardrail(guardrail_function=guard)]
+    boss = chatting(engine, [[Call(tool="wipe")]], [wipe])
+    judge = attach(Agent(name="judge", tools=[look]), engine)
+    result = await ran(boss)
+    (denied,) = results_of(result.new_items)
+    assert (denied.failed, executed) == (True, [])
+    assert "only the judge may wipe" in denied.text
+
+
+@pytest.mark.parametrize("allow", [True, False])
+async def test_an_answer_about_a_tool_with_a_namespace(allow: bool) -> None:
+    """The host keeps it under the full name of the tool."""
+    executed: list[int] = []
+    ledger = CallLedger(PolicyEngine([Asking()]))
+    tools = tool_namespace(name="bank", description="A bank.", tools=[refunds(executed)])
+    agent = chatting(ledger, [], [*tools])
+    call = ResponseFunctionToolCall(
+        type="function_call", name="refund", namespace="bank", arguments="{}", call_id="c1"
+    )
+    agent.model = ScriptedModel([[call], [assistant_message("done")]])
+    state = (await ran(agent)).to_state()
+    (state.approve if allow else state.reject)(state.get_interruptions()[0])
     result = await ran(agent, state)
     assert (result.final_output, executed) == ("done", [1] if allow else [])
     states = [one["state"] for key, one in ledger.save()["records"] if key[0] == "call"]

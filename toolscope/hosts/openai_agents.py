@@ -253,7 +253,7 @@ class _Invoker:
             own = found.outcome != "invoke"
         decision = await self._decide(turn_of(run_context), call_id, arguments, provisional=own)
         if decision.effect is Effect.ASK:
-            self._host.remember(self._tool.name, call_id, decision)
+            self._host.remember(self._tool.qualified_name, call_id, decision)
         # `check` rejects what is denied.
         return decision.effect is Effect.ASK or (own and decision.effect is Effect.ALLOW)
 
@@ -273,7 +273,7 @@ class _Invoker:
             )
         if decision.effect is Effect.ASK:
             # Without arguments the host asks by itself, and does not come to `needs_approval`.
-            self._host.remember(self._tool.name, context.tool_call_id, decision)
+            self._host.remember(self._tool.qualified_name, context.tool_call_id, decision)
         elif not context.tool_arguments and context.tool_call is not None and self._needs is False:
             # The host asks people about arguments that it cannot parse. None at all are none.
             context.approve_tool(
@@ -302,7 +302,7 @@ class _Invoker:
 
     def _approved(self, context: ToolContext[Any]) -> bool:
         """Whether a person has allowed this call, by the host's own means."""
-        name, call_id = self._tool.name, context.tool_call_id
+        name, call_id = self._tool.qualified_name, context.tool_call_id
         approved = context.is_tool_approved(name, call_id) is True
         if approved:
             self._host.answered(name, call_id)
