@@ -1,11 +1,12 @@
 """Pydantic AI beyond the matrix: every trap of the host that the adapter has to know."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from pydantic import BaseModel, Field, SecretStr, computed_field
 from pydantic_ai import (
     Agent,
     ApprovalRequired,
@@ -44,6 +45,7 @@ from toolscope import (
 from toolscope import (
     PolicyEngine,
     Scope,
+    ToolCall,
     Toolset,
     Verdict,
     deny,
@@ -348,6 +350,157 @@ async def test_what_another_hook_makes_of_the_arguments_is_decided(
     assert [one.failed for one in results_of(result.all_messages())] == [True]
 
 
+class Hidden(BaseModel):
+    """A field that no serialisation shows."""
+
+    amount: int = Field(exclude=True)
+
+
+class Swapping(AbstractCapability[Any]):
+    """Changes what JSON would not show, just before the tool runs."""
+
+    async def before_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any) -> Any:
+        if "word" in args:
+            return {"word": SecretStr("evil")}
+        args["hidden"].amount = 5000
+        return args
+
+
+class NoEvil:
+    """Denies what says evil, or is too much, wherever it stands."""
+
+    name = "no-evil"
+
+    @hookimpl
+    def on_tool_call(self, call: ToolCall) -> Verdict | None:
+        text = str(call.arguments)
+        return deny("nothing evil") if "evil" in text or "5000" in text else None
+
+
+async def test_what_no_serialisation_shows_is_compared_and_decided() -> None:
+    """A secret and an excluded field are as much of the arguments as any other part."""
+    executed: list[str] = []
+
+    def spell(word: SecretStr) -> str:
+        executed.append(word.get_secret_value())
+        return "ran"
+
+    def pay(hidden: Hidden) -> str:
+        executed.append(str(hidden.amount))
+        return "ran"
+
+    calls = [
+        Call(tool="spell", arguments={"word": "good"}),
+        Call(tool="pay", arguments={"hidden": {"amount": 5}}),
+    ]
+    for capabilities, ran in (([], ["good", "5"]), ([Swapping()], [])):
+        executed.clear()
+        agent = Agent(
+            Script([[one] for one in calls]).model,
+            tools=[spell, pay],
+            capabilities=[*capabilities, Toolscope(PolicyEngine([NoEvil()]))],
+        )
+        await agent.run("go")
+        assert executed == ran
+
+
+async def test_arguments_that_are_read_once_reach_the_tool_whole() -> None:
+    """The host validates an iterable as the tool reads it: to look at it would use it up."""
+    executed: list[list[int]] = []
+
+    def total(numbers: Iterable[int]) -> str:
+        executed.append(list(numbers))
+        return "ran"
+
+    class Broken(BaseModel):
+        name: str
+
+        @computed_field  # type: ignore[prop-decorator]
+        @property
+        def shout(self) -> str:
+            raise RuntimeError("cannot be computed")
+
+    def greet(who: Broken) -> str:
+        executed.append([len(who.name)])
+        return "ran"
+
+    calls = [
+        Call(tool="total", arguments={"numbers": [1, 2]}),
+        Call(tool="greet", arguments={"who": {"name": "Ann"}}),
+    ]
+    agent = Agent(
+        Script([[one] for one in calls]).model,
+        tools=[total, greet],
+        capabilities=[Toolscope(PolicyEngine([NoEvil()]))],
+    )
+    await agent.run("go")
+    assert executed == [[1, 2], [3]]
+
+
+async def test_another_function_under_the_same_definition_is_another_tool() -> None:
+    """A toolset that is made anew for every run may put a marked function in the place of one."""
+    executed: list[str] = []
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+
+    def open_() -> str:
+        executed.append("open")
+        return "ran"
+
+    @available_in("userChats")
+    def marked() -> str:
+        executed.append("marked")
+        return "ran"
+
+    agent = Agent(
+        Script([]).model,
+        capabilities=[Toolscope(PolicyEngine(), scope=WORKER)],
+    )
+    current: Callable[[], str] = open_
+
+    @agent.toolset(per_run_step=True)
+    def tools(ctx: RunContext[None]) -> FunctionToolset[None]:
+        return FunctionToolset([Tool.from_schema(current, "act", "Acts.", schema)])
+
+    for function in (open_, marked):
+        current = function
+        await agent.run("go", model=Script([[Call(tool="act")]]).model)
+    assert executed == ["open"]
+
+
+@pytest.mark.parametrize("place", ["after_validate", "wrap_execute"])
+async def test_a_call_that_another_capability_defers_runs_once_it_is_approved(place: str) -> None:
+    """It was allowed and has not run: approved, it is decided anew and runs."""
+
+    class Deferring(AbstractCapability[Any]):
+        async def after_tool_validate(
+            self, ctx: Any, *, call: Any, tool_def: Any, args: Any
+        ) -> Any:
+            if place == "after_validate" and not ctx.tool_call_approved:
+                raise ApprovalRequired
+            return args
+
+        async def wrap_tool_execute(
+            self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
+        ) -> Any:
+            if not ctx.tool_call_approved:
+                raise ApprovalRequired
+            return await handler(args)
+
+    executed: list[int] = []
+    agent = Agent(
+        Script([[Call(tool="refund", arguments={"amount": 5})]]).model,
+        tools=[refunds(executed)],
+        output_type=[str, DeferredToolRequests],
+        capabilities=[Toolscope(PolicyEngine()), Deferring()],
+    )
+    first = await agent.run("go")
+    assert isinstance(first.output, DeferredToolRequests)
+    (asked,) = first.output.approvals
+    answer = DeferredToolResults(approvals={asked.tool_call_id: True})
+    await agent.run(message_history=first.all_messages(), deferred_tool_results=answer)
+    assert executed == [5]
+
+
 async def test_a_tool_that_another_capability_hides() -> None:
     """A call of an allowed tool that the host does not offer fails as one of an unknown tool."""
 
@@ -385,7 +538,7 @@ async def test_a_call_that_another_hook_stops() -> None:
     await agent.run("go")
     assert executed == []
     states = [record[1]["state"] for record in ledger.save()["records"] if record[0][0] == "call"]
-    assert states == ["failed"]
+    assert states == ["cancelled"]
 
 
 async def test_arguments_keep_their_meaning() -> None:

@@ -23,9 +23,10 @@ _NO_METADATA: Final[Mapping[str, Any]] = {}
 class _Row:
     """The parts of one definition that a rule can see, as they were when its `Tool` was made."""
 
-    __slots__ = ("description", "mcp", "metadata", "name", "schema", "toolset_id")
+    __slots__ = ("description", "function", "mcp", "metadata", "name", "schema", "toolset_id")
 
-    def __init__(self, definition: ToolDefinition) -> None:
+    def __init__(self, tool: ToolsetTool[Any]) -> None:
+        definition = tool.tool_def
         self.name = definition.name
         self.description = definition.description
         self.schema = definition.parameters_json_schema
@@ -33,6 +34,7 @@ class _Row:
         # A copy: whoever changes the host's mapping in place is found out.
         self.metadata = None if definition.metadata is None else dict(definition.metadata)
         self.mcp = _is_mcp(definition)
+        self.function = None if self.mcp else _function_of(tool)
 
 
 @attrs.frozen
@@ -47,7 +49,7 @@ class Snapshot:
         cls, tools: Sequence[ToolsetTool[Any]], toolset: Callable[[list[Tool]], Toolset]
     ) -> "Snapshot":
         """Reads the host's tools; ``toolset`` makes (or renews) the toolset of what was read."""
-        rows = tuple(_Row(tool.tool_def) for tool in tools)
+        rows = tuple(_Row(tool) for tool in tools)
         read: list[Tool] = []
         seen: dict[str, int] = {}
         for tool in tools:
@@ -74,6 +76,7 @@ class Snapshot:
                 or definition.description != row.description
                 or definition.metadata != row.metadata
                 or definition.toolset_id != row.toolset_id
+                or (not row.mcp and _function_of(tool) is not row.function)
             ):
                 return False
         return True

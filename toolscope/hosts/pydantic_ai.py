@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import attrs
-import pydantic_core
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
@@ -28,6 +27,7 @@ from pydantic_core import ValidationError
 from toolscope import scopes
 from toolscope.calls import CallState
 from toolscope.hosts._point import EnforcementPoint, Policy, failed_decision
+from toolscope.hosts._pydantic_ai_arguments import Form, json_of
 from toolscope.hosts._pydantic_ai_reach import attach_to, uncovered
 from toolscope.hosts._pydantic_ai_scopes import DeclaredScope, scope_of_run
 from toolscope.hosts._pydantic_ai_tools import (
@@ -72,8 +72,8 @@ class _Decided:
 
     decision: Decision
     call: ToolCall
-    form: bytes | None = None
-    """The validated arguments as JSON, to find out whether a hook changed them afterwards."""
+    form: Form | None = None
+    """The validated arguments, to find out whether a hook changed them afterwards."""
 
 
 class Toolscope(AbstractCapability[Any]):
@@ -241,7 +241,7 @@ class Toolscope(AbstractCapability[Any]):
         """Keeps the form of the validated arguments; asks for a tool that the host defers."""
         decided = self._decided.get(call.tool_call_id)
         if decided is not None:
-            decided.form = _json_form(args)
+            decided.form = Form(args)
             if decided.decision.effect is Effect.ASK and tool_def.kind == "unapproved":
                 raise _asking(self._decided.pop(call.tool_call_id).decision)
         return args
@@ -270,8 +270,8 @@ class Toolscope(AbstractCapability[Any]):
         """The last look: asks people, and decides what other hooks changed or never showed us."""
         decided = self._decided.get(call.tool_call_id)
         if decided is None:  # a hook skipped validation
-            decided = await self._decide(ctx, call, tool_def, _json_form(args) or "no JSON")
-        elif decided.form is None or decided.form != _json_form(args):
+            decided = await self._decide(ctx, call, tool_def, _arguments(args))
+        elif decided.form != Form(args):
             await self._decide_changed(decided, args)
         if decided.decision.effect is Effect.ASK:
             raise _asking(self._decided.pop(call.tool_call_id).decision)
@@ -310,8 +310,10 @@ class Toolscope(AbstractCapability[Any]):
         try:
             return await handler()
         finally:
-            for call_id in list(self._decided):
-                self._end(call_id, failed=True)
+            for decided in list(self._decided.values()):
+                if decided.decision.effect is Effect.ALLOW:
+                    self._point.cancelled(decided.call)
+            self._decided.clear()
 
     # ----------------------------------------------------------------------------------------
 
@@ -401,8 +403,8 @@ class Toolscope(AbstractCapability[Any]):
 
     async def _decide_changed(self, decided: _Decided, args: dict[str, Any]) -> None:
         """Another hook changed the validated arguments: what runs must be allowed as well."""
-        decision, form = decided.decision, _json_form(args)
-        changed = attrs.evolve(decided.call, id=None, arguments=form or "no JSON")
+        decision = decided.decision
+        changed = attrs.evolve(decided.call, id=None, arguments=_arguments(args))
         scope = attrs.evolve(decision.scope, can_ask=False)
         again = await self._point.on_tool_call_async(changed, self._tools, scope)
         if again.failure is not None:
@@ -460,11 +462,12 @@ class _Filtered(WrapperToolset[Any]):
 _ASKED_KEPT: Final = 1_000
 
 
-def _json_form(args: Mapping[str, Any]) -> bytes | None:
+def _arguments(args: Mapping[str, Any]) -> object:
+    """Validated arguments as rules see them; a text that is no JSON where they cannot be shown."""
     try:
-        return pydantic_core.to_json(args, serialize_unknown=True)
-    except ValueError:  # a circular reference
-        return None
+        return json_of(args)
+    except Exception:  # noqa: BLE001  (what a value does when it is looked at is anybody's code)
+        return "no JSON"
 
 
 def _asking(decision: Decision) -> ApprovalRequired:
