@@ -8,11 +8,22 @@ import anyio
 import pytest
 
 from tests.ahp_strategies import Json
-from toolscope import Effect, PolicyEngine, ToolCall, Verdict, ask, deny, hookimpl
+from toolscope import (
+    Decision,
+    Effect,
+    PolicyEngine,
+    Tool,
+    ToolCall,
+    Verdict,
+    ask,
+    deny,
+    hookimpl,
+)
 from toolscope.ahp.calls import settling_actions
 from toolscope.ahp.host import CallStep, HostSession, Send, Step
 from toolscope.calls import CallLedger, CallState
-from toolscope.errors import WireError
+from toolscope.errors import LedgerError, WireError
+from toolscope.stores import Key, MemoryStore, Record
 from toolscope.verdicts import Failure
 
 SESSION, MAIN, WORK = "ahp-session:/s", "ahp-chat:/main", "ahp-chat:/work"
@@ -980,3 +991,110 @@ def test_a_worker_is_named_an_agent_by_its_spawning_call() -> None:
         session.dispatch(MAIN, {"type": "chat/turnComplete", "turnId": running, "duration": 1})
         start(session, MAIN, turn)
     assert [tool.name for tool in session.tools(WORK)] == ["look"]
+
+
+# --------------------------------------------------------------------------------------------
+# What was decided is what runs
+# --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"), [("look", {"ask": 1, "path": "/etc"}), ("look", {}), ("shell", {})]
+)
+def test_an_id_that_comes_back_for_another_call_confirms_nothing(
+    tool: str, arguments: dict[str, Any]
+) -> None:
+    """Neither other arguments nor another tool answer the ask about this call."""
+    session = hosted(Asking())
+    called(session, MAIN, "look", ask=1)
+    step = called(session, MAIN, tool, **arguments)
+    assert step.sends == ()
+    assert code_of(step.decision) == "call_settled"
+    assert status(session) == "pending-confirmation"
+
+
+def code_of(decision: Decision) -> str | None:
+    return None if decision.failure is None else str(decision.failure.code)
+
+
+def test_the_host_makes_ready_what_was_decided() -> None:
+    """No other arguments; where it names none, they are filled in."""
+    given: list[dict[str, Any]] = [{}, {"ask": 1}]
+    for arguments in given:
+        session = hosted(Asking())
+        called(session, MAIN, "look", **arguments)
+        other = about("Ready", invocationMessage="Look?", toolInput='{"path": "/etc"}')
+        refusal = "the arguments of a call are those that were decided"
+        assert session.dispatch(MAIN, other).refusal == refusal
+        step = session.dispatch(MAIN, about("Ready", invocationMessage="Look?"))
+        assert json.loads(step.sends[0].action["toolInput"]) == arguments
+
+
+class ReadOnly:
+    """Denies what changes something."""
+
+    name = "read-only"
+
+    @hookimpl
+    def on_tool_call(self, tool: Tool) -> Verdict | None:
+        return None if tool.annotations.read_only else deny("nothing is changed here")
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_tool_that_changes_before_its_call_is_made_ready_is_decided_again(
+    read_only: bool,
+) -> None:
+    """What is true of it by then counts."""
+    session = hosted(
+        ReadOnly(), activeClients=[desk({"name": "look", "annotations": {"readOnlyHint": True}})]
+    )
+    called(session, MAIN, "look")
+    changed = {"name": "look", "description": "x", "annotations": {"readOnlyHint": read_only}}
+    set_ = {"type": "session/activeClientSet", "activeClient": desk(changed)}
+    session.dispatch(SESSION, set_, "desk-1")
+    step = session.ready(MAIN, "c1")
+    if read_only:
+        assert step.refusal is None
+        assert status(session) == "running"
+    else:
+        assert "nothing is changed here" in str(step.refusal)
+        assert [one.call_id for one in step.ended] == ["c1"]
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_an_allowed_call_that_is_edited_into_one_that_asks(approved: bool) -> None:
+    """It was handed out already: the person who edited it answers, and a refusal ends it."""
+    session = hosted(Asking())
+    called(session, MAIN, "look")
+    session.dispatch(MAIN, about("Ready", invocationMessage="Look?"))
+    edit = about("Confirmed", approved=True, confirmed="user-action", editedToolInput='{"ask": 1}')
+    assert session.dispatch(MAIN, edit, "desk-1").refusal
+    answer = about("Confirmed", approved=approved, confirmed="user-action", reason="denied")
+    step = session.dispatch(MAIN, answer, "desk-1")
+    assert step.refusal is None
+    assert status(session) == ("running" if approved else "cancelled")
+
+
+class Unreadable(MemoryStore):
+    """A store that fails once it is told to."""
+
+    broken = False
+
+    def get(self, key: Key) -> Record | None:
+        if self.broken:
+            raise LedgerError("the disk is gone")
+        return super().get(key)
+
+
+def test_an_end_that_cannot_be_recorded_is_sent_all_the_same() -> None:
+    """The action happened; the ledger holds the call as handed out, so it does not run again."""
+    store = Unreadable()
+    session = HostSession(CallLedger(PolicyEngine(), store), SESSION, state())
+    start(session, MAIN)
+    called(session, MAIN, "look")
+    session.ready(MAIN, "c1")
+    store.broken = True
+    step = session.dispatch(MAIN, about("Complete", **result()), "desk-1")
+    assert types(step) == ["toolCallComplete", "inputNeededRemoved"]
+    store.broken = False
+    assert session.ledger.state(MAIN, "c1") is CallState.HANDED_OUT

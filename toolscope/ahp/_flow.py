@@ -1,5 +1,6 @@
 """What follows from an action in a running session: what is sent, and which calls end with it."""
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,9 +12,12 @@ from toolscope.ahp._live import LiveChat, LiveSession
 from toolscope.ahp.calls import settling_actions
 from toolscope.calls import CallLedger, CallState
 from toolscope.listings import Listing
+from toolscope.model import Tool
 from toolscope.verdicts import Decision, Failure, Unlisted, decide_unlisted
 
 __all__ = ["Ended", "Flow", "Send", "Step"]
+
+_log = logging.getLogger("toolscope")
 
 
 @attrs.frozen(kw_only=True)
@@ -125,6 +129,15 @@ class Flow:
             return None
         return decide_unlisted(decision.call, found, self._live.scopes[chat.uri].scope)
 
+    def is_changed(self, chat: LiveChat, decision: Decision) -> bool:
+        """Whether the tool of a permitted call has another definition than it was decided with."""
+        found = self.tools(chat.uri).lookup(decision.call.name, decision.provider)
+        return (
+            decision.tool is not None
+            and isinstance(found, Tool)
+            and not found.same_to_rules(decision.tool)
+        )
+
     def _end(
         self,
         chat: LiveChat,
@@ -184,11 +197,14 @@ class Flow:
         call_id, status = str(after.get("toolCallId")), after.get("status")
         if before is None or status not in TERMINAL:
             return
-        state = self._ledger.state(chat.uri, call_id)
-        if status == "completed" and state is CallState.HANDED_OUT:
-            self._ledger.completed(chat.uri, call_id, failed=after.get("success") is not True)
-        elif state in (CallState.ASKED, CallState.HANDED_OUT):
-            self._ledger.cancelled(chat.uri, call_id)
+        try:
+            state = self._ledger.state(chat.uri, call_id)
+            if status == "completed" and state is CallState.HANDED_OUT:
+                self._ledger.completed(chat.uri, call_id, failed=after.get("success") is not True)
+            elif state in (CallState.ASKED, CallState.HANDED_OUT):
+                self._ledger.cancelled(chat.uri, call_id)
+        except Exception:  # noqa: BLE001  (a store's error: the action happened, and is sent; law L4)
+            _log.exception("the end of the call %r could not be recorded", call_id)
 
     def _mirrored(self, chat: LiveChat, change: Change, requests: bool) -> Iterable[Send]:
         """The session's list of executions that a client owes follows from the running calls."""

@@ -6,6 +6,8 @@ comes of it, and sends exactly what it is given, in order. What is given has bee
 """
 
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from json import dumps as to_text
 from typing import Any, TypeAlias, TypeVar
 
 import attrs
@@ -17,11 +19,11 @@ from toolscope.ahp._following import TERMINAL, client_of
 from toolscope.ahp._live import LiveChat, LiveSession
 from toolscope.ahp._rules import chat_refusal, origin_refusal, plain_result, session_refusal
 from toolscope.ahp.calls import denied_actions, ready_action, start_action
-from toolscope.calls import CallLedger, answer_to
+from toolscope.calls import CallLedger, CallState, answer_to
 from toolscope.engine import PolicyEngine
-from toolscope.errors import Fault, WireError
+from toolscope.errors import Fault, ToolscopeError, WireError
 from toolscope.listings import Listing
-from toolscope.model import InvalidArguments, Provider, ToolCall, Toolset
+from toolscope.model import Approval, InvalidArguments, Provider, ToolCall, Toolset
 from toolscope.verdicts import Decision, Effect, decide_settled
 
 __all__ = ["CallStep", "Ended", "HostSession", "Send", "Step"]
@@ -48,6 +50,7 @@ class _Question:
     call: ToolCall
     chat: Chat
     produced: ToolCall | None = None
+    approvals: tuple[Approval, ...] = ()
     remember: bool = True
 
 
@@ -163,6 +166,8 @@ class HostSession:
             return _settled(call, found, "the turn it belongs to is not running")
         if call_id in chat.used_ids and known is None:
             return _settled(call, found, "a call with this id is in the chat already")
+        if known is not None and not _is_same(call, known.call):
+            return _settled(call, found, "another call with this id is in the chat already")
         chat.used_ids.add(call_id)
         try:
             decision = yield _Question(call=call, chat=found)
@@ -284,7 +289,37 @@ class HostSession:
             json = plain_result(json)
         if view.type == "chat/toolCallConfirmed":
             return (yield from self._confirmed(chat, view, json, client, decision))
+        if view.type == "chat/toolCallReady" and decision is not None:
+            return (yield from self._made_ready(chat, view, json, decision))
         return Step(sends=self._flow.follow(chat, view, json, client))
+
+    def _made_ready(
+        self, chat: LiveChat, view: wire.Action, json: dict[str, Any], decision: Decision
+    ) -> _Asking[Step]:
+        """The host's Ready of a call: with the arguments and about the tool that were decided."""
+        call_id, arguments = view.tool_call_id or "", decision.call.arguments
+        if "toolInput" not in json and not isinstance(arguments, InvalidArguments):
+            json = {**json, "toolInput": to_text(arguments)}
+        if decision.effect is Effect.ALLOW and self._flow.is_changed(chat, decision):
+            # Nobody is asked about a call that was allowed: an ask of the new tool is a denial.
+            found = self._live.scopes[chat.uri]
+            unasked = attrs.evolve(found, scope=attrs.evolve(found.scope, can_ask=False))
+            again = yield _Question(call=decision.call, chat=unasked, remember=False)
+            if chat.decisions.get(call_id) is not decision or view.turn_id != chat.followed.turn:
+                return Step(refusal="the call ended meanwhile")
+            chat.decisions[call_id] = again
+            if again.failure is not None:
+                return self._ended(chat, call_id, again)
+        return Step(sends=self._flow.follow(chat, wire.read_action(json), json, None))
+
+    def _ended(self, chat: LiveChat, call_id: str, decision: Decision) -> Step:
+        """Refuses an action on a call that its denial ends."""
+        failure = decision.failure
+        if failure is None:
+            raise ValueError("only a denied call is ended")
+        sends = self._flow.settle(chat, call_id, failure)
+        ended = Ended(chat=chat.uri, call_id=call_id, failure=failure)
+        return Step(refusal=failure.message, sends=sends, ended=(ended,))
 
     def _confirmed(
         self,
@@ -301,28 +336,45 @@ class HostSession:
             if asked and decision is not None:
                 reason = json.get("reasonMessage")
                 said = reason if isinstance(reason, str) else None
-                self.ledger.answer(answer_to(decision, allow=False, by=client, reason=said))
+                # A refusal ends the call, whatever the ledger knows of it.
+                with suppress(ToolscopeError):
+                    self.ledger.answer(answer_to(decision, allow=False, by=client, reason=said))
             return Step(sends=self._flow.follow(chat, view, json, client))
         if decision is not None and not asked and edited is None:
             return Step(sends=self._flow.follow(chat, view, json, client))
         before = self._call_of(chat, call_id, decision)
         call = before if edited is None else attrs.evolve(before, arguments=edited)
         asked = asked and not isinstance(call.arguments, InvalidArguments)
+        given: tuple[Approval, ...] = ()
+        # A call that nobody here has decided, as of a session that was restored, is remembered.
+        remember = asked or decision is None
         if asked and decision is not None:
             answer = answer_to(decision, allow=True, by=client, arguments=call.arguments)
-            self.ledger.answer(answer)
+            if self.ledger.state(chat.uri, call_id) is CallState.HANDED_OUT:
+                given, remember = (
+                    (answer,),
+                    False,
+                )  # it was allowed, and edited into a form that asks
+            else:
+                try:
+                    self.ledger.answer(answer)
+                except ToolscopeError as error:
+                    return Step(refusal=str(error))
         found = self._live.scopes[chat.uri]
-        produced = before if asked and edited is not None else None
-        again = yield _Question(call=call, chat=found, produced=produced, remember=asked)
+        again = yield _Question(
+            call=call,
+            chat=found,
+            produced=before if asked and edited is not None else None,
+            approvals=given,
+            remember=remember,
+        )
         state = chat.followed.call(call_id)
         if view.turn_id != chat.followed.turn or not state or state["status"] in TERMINAL:
             return Step(refusal="the call ended meanwhile")
         again = self._flow.withdrawn(chat, again) or again
         chat.decisions[call_id] = again
         if again.failure is not None:
-            sends = self._flow.settle(chat, call_id, again.failure)
-            ended = Ended(chat=chat.uri, call_id=call_id, failure=again.failure)
-            return Step(refusal=again.failure.message, sends=sends, ended=(ended,))
+            return self._ended(chat, call_id, again)
         if again.effect is Effect.ASK:
             turn = view.turn_id or ""
             ready = ready_action(again, turn=turn, call_id=call_id, confirmed=None)
@@ -358,7 +410,7 @@ class HostSession:
                 if question.remember:
                     decision = self.ledger.on_tool_call(*of, produced=question.produced)
                 else:
-                    decision = self.ledger.engine.on_tool_call(*of)
+                    decision = self.ledger.engine.on_tool_call(*of, question.approvals)
                 question = asking.send(decision)
         except StopIteration as stop:
             result: _T = stop.value
@@ -376,13 +428,21 @@ class HostSession:
                     produced = question.produced
                     decision = await self.ledger.on_tool_call_async(*of, produced=produced)
                 else:
-                    decision = await self.ledger.engine.on_tool_call_async(*of)
+                    approvals = question.approvals
+                    decision = await self.ledger.engine.on_tool_call_async(*of, approvals)
                 question = asking.send(decision)
         except StopIteration as stop:
             result: _T = stop.value
             return result
         finally:
             asking.close()
+
+
+def _is_same(call: ToolCall, known: ToolCall) -> bool:
+    """Whether a call that comes again is the one that is known: no other tool or arguments."""
+    return (call.name, call.provider, type(call.arguments), call.arguments_digest) == (
+        known.name, known.provider, type(known.arguments), known.arguments_digest,
+    )  # fmt: skip
 
 
 def _settled(call: ToolCall, chat: Chat, reason: str) -> CallStep:

@@ -159,6 +159,10 @@ def test_relative_paths_start_where_the_policy_says(tmp_path: Path) -> None:
         ("", None, None),
         (None, None, None),
         ("https://" + "a" * 70_000, None, None),
+        ("a.example.com:8080/admin", None, None),
+        ("view-source:https://a.example.com/", None, None),
+        ("jdbc:mysql://a.example.com/x", None, None),
+        ("mailto:a@a.example.com", False, False),
     ],
 )
 def test_host(url: object, allow: bool | None, deny: bool | None) -> None:
@@ -176,6 +180,7 @@ def test_host(url: object, allow: bool | None, deny: bool | None) -> None:
         ("münchen.example", "https://xn--mnchen-3ya.example/"),
         ("**.example.com", "https://a.b.example.com/"),
         ("**", "https://anything.test/"),
+        ("127.0.0.1", "http://[::ffff:127.0.0.1]/"),
     ],
 )
 def test_hosts_have_one_form(host: str, url: str) -> None:

@@ -123,6 +123,40 @@ def test_what_a_line_may_run_in_turn(line: str, run: tuple[str | None, ...] | No
         assert run in runs
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo `echo \\`rm a\\``",
+        'echo "`echo \\`rm a\\``"',
+        "bash -c 'echo `echo \\`rm a\\``'",
+        "cat <<E\n`rm a`\nE",
+        "sh -ce 'rm a'",
+        "bash -c -e 'rm a'",
+        "bash -c -- 'rm a'",
+        "bash -co pipefail 'rm a'",
+        "bash -s a <<< 'rm a'",
+        "echo rm a | bash -s -- b",
+        "bash <(echo rm a)",
+        "source <(echo rm a)",
+        ". /dev/stdin <<< 'rm a'",
+        "env -S 'rm a'",
+        "env -S'rm a'",
+        "env --split-string='rm a'",
+        "su --command='rm a'",
+        "script --command 'rm a' file",
+        "trap 'rm a' EXIT",
+        "pkexec rm a",
+        "fish -c 'rm a'",
+    ],
+)
+def test_what_hides_a_command_is_found_or_unknown(line: str) -> None:
+    """Of what bash would run, nothing passes for a word."""
+    read = read_line(line)
+    if read is not None:
+        found = {words[0] if words else None for words in all_runs(read)}
+        assert found & {"rm", None}
+
+
 def test_a_name_among_the_words_of_find_is_no_program() -> None:
     """``find -name rm`` runs nothing."""
     read = read_line("find . -name rm")

@@ -8,6 +8,7 @@ counts. Otherwise every part must match exactly.
 import os.path
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from ipaddress import IPv6Address, ip_address
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -223,15 +224,29 @@ def _host(wanted: object, _: str | None) -> Matcher:
             host = _plain_host(value)
         except ValueError:
             return None
+        if not host:  # a name and port without a scheme, or a scheme around another URL
+            return False if value.partition(":")[0].strip().casefold() in _HOSTLESS else None
         read_otherwise = _host_by_rfc(value)
         if generous:
-            return bool(
-                loose.owners(host) or (read_otherwise is not None and loose.owners(read_otherwise))
-            )
+            names = (host, read_otherwise, _ipv4_in(host))
+            return any(name is not None and loose.owners(name) for name in names)
         matched = bool(exact.owners(host))
         return matched if not matched or read_otherwise == host else None
 
     return _over_elements(is_one)
+
+
+_HOSTLESS: Final = frozenset({"about", "data", "mailto"})
+
+
+def _ipv4_in(host: str) -> str | None:
+    """The IPv4 address that an IPv6 address stands for, if it is one that does."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return None if mapped is None else str(mapped)
 
 
 def _plain_host(url: str) -> str:
@@ -298,6 +313,8 @@ def _equals(wanted: object, _: str | None) -> Matcher:
 def _one_of(wanted: object, _: str | None) -> Matcher:
     if not isinstance(wanted, list):
         raise ValueError(f"{wanted!r} is no list of values")  # noqa: TRY004
+    if not wanted:
+        raise ValueError("[] holds no value, so the condition would never hold")
     return lambda value, generous: any(same(value, one) for one in wanted)
 
 

@@ -21,18 +21,24 @@ LONGEST_LINE: Final = 65_536
 _MOST_SHELLS: Final = 8
 """How deep ``sh -c`` may nest."""
 
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "rbash"})
+_SHELLS: Final = frozenset(
+    {"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish", "csh", "tcsh"}
+)
 _RUNNERS: Final = frozenset(
     {
         "sudo", "doas", "su", "env", "nice", "ionice", "chrt", "nohup", "setsid", "stdbuf",
         "time", "timeout", "xargs", "parallel", "command", "builtin", "exec", "eval", "watch",
         "strace", "ltrace", "unbuffer", "script", "flock", "chroot", "unshare", "nsenter",
-        "busybox", "runuser", "coproc", "ssh",
+        "busybox", "toybox", "runuser", "pkexec", "taskset", "gtimeout", "coproc", "ssh", "trap",
     }
 )  # fmt: skip
 """Programs that run another one, which their words name. (``find`` does so behind ``-exec``.)"""
-_LINE_READERS: Final = frozenset({"eval", "watch", "parallel", "ssh"})
+_LINE_READERS: Final = frozenset({"eval", "watch", "parallel", "ssh", "trap"})
 """Runners whose words are a shell line once more."""
+_SOURCES: Final = frozenset({".", "source"})
+"""Commands that run a file in this shell."""
+_LINE_OPTION: Final = re.compile(r"(?:-S|--(?:split-string|command)=)(.+)", re.DOTALL)
+"""An option that holds a shell line: ``env -S``, ``su --command=``."""
 _FIND_RUNS: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _MOST_WORDS: Final = 64
 """How many words of a runner are looked at; what a longer one runs is unknown."""
@@ -66,19 +72,24 @@ def all_runs(line: Line) -> Iterator[Words]:
 def _runs(words: Words, depth: int) -> Iterator[Words]:
     yield words
     program = base_name(words[0]) if words else None
-    if program not in _RUNNERS and program not in _SHELLS and program != "find":
+    if program not in _RUNNERS | _SHELLS | _SOURCES and program != "find":
         return
     if len(words) > _MOST_WORDS or depth > _MOST_SHELLS:
         yield _UNKNOWN
         return
-    if program in _SHELLS and all(word and word.startswith("-") for word in words[1:]):
-        yield _UNKNOWN  # it reads its commands from a pipe
+    if _runs_what_is_not_here(program, words[1:]):
+        yield _UNKNOWN
+    reads = False
     for place, word in enumerate(words[1:], 1):
         before = words[place - 1]
+        # Options may stand between ``-c`` and its line, or behind it in one word.
+        reads = reads or (program in _SHELLS and _has_option(before, "c"))
         if (program in _RUNNERS) or (program == "find" and before in _FIND_RUNS):
             yield words[place:]
-        if program in _LINE_READERS or _gives_line(before):
-            line = None if word is None else read_line(word)
+        held = _LINE_OPTION.fullmatch(word) if word and program in _RUNNERS else None
+        if reads or held or program in _LINE_READERS or _gives_line(before):
+            text = word if held is None else held[1]
+            line = None if text is None else read_line(text)
             if line is None:
                 yield _UNKNOWN
                 continue
@@ -86,9 +97,27 @@ def _runs(words: Words, depth: int) -> Iterator[Words]:
                 yield from _runs(inner, depth + 1)
 
 
+def _runs_what_is_not_here(program: str | None, words: Words) -> bool:
+    """Whether a shell reads its commands from a pipe, or from what only the shell can tell."""
+    if program in _SOURCES:
+        return any(word is None or word.startswith("/dev/") for word in words)
+    return program in _SHELLS and (
+        all(word and word.startswith("-") for word in words)
+        or any(word is None or _has_option(word, "s") for word in words)
+    )
+
+
+def _has_option(word: str | None, letter: str) -> bool:
+    """Whether this word is one of short options, and this is among them."""
+    return word is not None and re.fullmatch(rf"-[a-zA-Z]*{letter}[a-zA-Z]*", word) is not None
+
+
 def _gives_line(option: str | None) -> bool:
-    """Whether the word after this one is a shell line: ``-c``, ``-lc``."""
-    return option is not None and re.fullmatch(r"-[a-zA-Z]*c", option) is not None
+    """Whether the word after this one is a shell line: ``-c``, ``-lc``, ``-S``, ``--command``."""
+    return option is not None and (
+        option in ("-S", "--split-string", "--command")
+        or re.fullmatch(r"-[a-zA-Z]*c", option) is not None
+    )
 
 
 def base_name(program: str | None) -> str | None:
@@ -141,7 +170,7 @@ def _read(text: str, depth: int) -> Line | None:
     pending = [root]
     while pending:
         node = pending.pop()
-        if node.is_missing or _is_astray(node):
+        if node.is_missing or _is_astray(node) or _hides_commands(node):
             return None
         pending.extend(reversed(node.named_children))
         if node.type not in _PLAIN_NODES or (node.type == "file_redirect" and _writes(node)):
@@ -171,6 +200,17 @@ def _is_astray(node: tree_sitter.Node) -> bool:
             return _SPACE.search(text) is not None  # nothing quotes it
         case "file_descriptor":
             return not text.isdigit()
+    return False
+
+
+def _hides_commands(node: tree_sitter.Node) -> bool:
+    """Whether bash runs commands in this part that the grammar takes for words."""
+    text = node.text or b""
+    match node.type:
+        case "command_substitution":  # backticks in backticks are quoted
+            return text.startswith(b"`") and b"\\" in text
+        case "heredoc_body":
+            return b"`" in text
     return False
 
 
