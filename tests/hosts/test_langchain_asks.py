@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
+    AgentMiddleware,
+    AgentState,
     HumanInTheLoopMiddleware,
+    ToolRetryMiddleware,
 )
+from langchain_core.messages import AIMessage
 from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command, interrupt
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, Send, interrupt
 
 from tests.hosts.langchain_support import (
     GO,
@@ -26,10 +31,10 @@ from tests.hosts.langchain_support import (
     thread,
 )
 from tests.hosts.matrix import Call, ToolSpec
-from toolscope import PolicyEngine, Scope
+from toolscope import PolicyEngine, Scope, Tool, Verdict, ask, hookimpl
 from toolscope.calls import CallLedger
 from toolscope.hosts import ORIGIN_KEY
-from toolscope.hosts.langchain import Toolscope, attach
+from toolscope.hosts.langchain import Toolscope, attach, coverage
 from toolscope.stores import SQLiteStore
 
 REFUND = [[Call(tool="refund", arguments={"value": "5"})]]
@@ -231,3 +236,181 @@ def test_a_reviewer_s_edit_is_decided_as_edited(last: bool) -> None:
     edit = {"type": "edit", "edited_action": {"name": "pick_file", "args": {}}}
     agent.invoke(review(put, edit), config)
     assert executed == []
+
+
+# --------------------------------------------------------------------------------------------
+# Whose answer it is
+# --------------------------------------------------------------------------------------------
+
+YES, NO = {"type": "approve"}, {"type": "reject", "message": "no"}
+
+
+class AsksAbout:
+    """Asks about the tool of this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self._about = f"asks-about-{name}", name
+
+    @hookimpl
+    def on_tool_call(self, tool: Tool) -> Verdict | None:
+        return ask("it needs a person") if tool.name == self._about else None
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_calls_that_share_a_task_do_not_share_an_answer(whole: bool) -> None:
+    """LangGraph gives the answers of a task in order: the first is not the second call's."""
+    executed: list[str] = []
+    both = AIMessage(
+        "", tool_calls=[{"name": "refund", "args": {"value": v}, "id": v} for v in "ab"]
+    )
+
+    @tool
+    def refund(value: str) -> str:
+        """Refunds."""
+        executed.append(value)
+        return "ran"
+
+    def route(state: Any) -> Any:
+        message = state["messages"][-1]
+        calls = [{**one, "type": "tool_call"} for one in message.tool_calls]
+        return [Send("tools", {"messages": [message]} if whole else calls)]
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("model", lambda state: {"messages": [both]})
+    node = Toolscope(PolicyEngine([AsksAbout("refund")]), scope=CAN_ASK).tool_node([refund])
+    graph.add_node("tools", node)
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", route, ["tools"])
+    agent = graph.compile(checkpointer=InMemorySaver())
+    state = agent.invoke(GO, thread())
+    for answer in (YES, NO):
+        if "__interrupt__" in state:
+            state = agent.invoke(Command(resume=answer), thread())
+    assert executed in ([], ["a"])
+    assert results(state)[-1].status == "error"
+
+
+def test_the_answer_to_a_tool_is_no_answer_to_the_policy() -> None:
+    """A policy that asks by now puts its own question; the tool's person did not answer that."""
+    started: list[str] = []
+    engines = [PolicyEngine()]
+
+    @tool
+    def form() -> str:
+        """Asks by itself."""
+        started.append("form")
+        interrupt("really?")
+        return "filled"
+
+    agent, _ = asking(form, turns=[[Call(tool="form")]], policy=lambda: engines[-1])
+    agent.invoke(GO, thread())
+    engines.append(PolicyEngine([AsksAbout("form")]))
+    (put,) = agent.invoke(Command(resume=YES), thread())["__interrupt__"]
+    assert put.value["description"] == "it needs a person"
+    assert started == ["form"]
+
+
+def test_the_answer_to_the_policy_is_no_answer_to_the_tool() -> None:
+    """Where the policy does not ask any more, its answer is passed over."""
+    heard: list[object] = []
+    engines = [PolicyEngine([AsksAbout("form")])]
+
+    @tool
+    def form() -> str:
+        """Asks by itself."""
+        heard.append(interrupt("delete everything?"))
+        return "filled"
+
+    agent, _ = asking(form, turns=[[Call(tool="form")]], policy=lambda: engines[-1])
+    agent.invoke(GO, thread())
+    agent.invoke(Command(resume=YES), thread())
+    engines.append(PolicyEngine())
+    agent.invoke(Command(resume="no"), thread())
+    assert heard == ["no"]
+
+
+@pytest.mark.parametrize("part", ["description", "metadata"])
+def test_an_answer_is_about_the_definition_that_was_shown(part: str) -> None:
+    """A tool that was changed since is asked about anew."""
+    executed: list[str] = []
+    refund = make_tool(ToolSpec(name="refund"), executed)
+    agent, _ = made(
+        REFUND,
+        refund,
+        policy=PolicyEngine([Asks()]),
+        scope=CAN_ASK,
+        checkpointer=InMemorySaver(),
+    )
+    agent.invoke(GO, thread())
+    refund.description = "Wires money abroad."
+    if part == "metadata":
+        refund.metadata = {"team": "b"}
+    state = agent.invoke(Command(resume=YES), thread())
+    assert (len(state["__interrupt__"]), executed) == (1, [])
+    agent.invoke(Command(resume=YES), thread())
+    assert executed == ["refund"]
+
+
+def test_a_retry_is_asked_about_anew() -> None:
+    """One approval is for one execution, and a refusal runs nothing."""
+    executed: list[str] = []
+
+    @tool
+    def refund(value: str) -> str:
+        """Refunds."""
+        executed.append(value)
+        raise RuntimeError("the bank is closed")
+
+    agent, _ = made(
+        REFUND,
+        refund,
+        policy=PolicyEngine([Asks()]),
+        scope=CAN_ASK,
+        checkpointer=InMemorySaver(),
+        middleware=[ToolRetryMiddleware(max_retries=1, initial_delay=0)],
+    )
+    agent.invoke(GO, thread())
+    state = agent.invoke(Command(resume=YES), thread())
+    assert (len(state["__interrupt__"]), executed) == (1, ["5"])
+    state = agent.invoke(Command(resume=NO), thread())
+    assert (codes(state), executed) == (["approval_refused"], ["5"])
+
+
+class KeepsEdits(AgentMiddleware[Any, Any, Any]):
+    """Keeps a reviewer's edits in the state, and applies none."""
+
+    class state_schema(AgentState[Any]):
+        hitl_edited_tool_calls: dict[str, Any]
+
+
+def test_an_edit_that_nobody_applies_permits_no_other_tool() -> None:
+    """The call in the request must be permitted as well as the one that an edit makes of it."""
+    executed: list[str] = []
+    agent, _ = made(
+        [[Call(tool="pick_file")]],
+        make_tool(PICK, executed),
+        make_tool(READ, executed),
+        scope=Scope(origin="tool"),
+        middleware=[KeepsEdits()],
+    )
+    edits = {"0": {"name": "read_doc", "args": {}, "id": "0", "type": "tool_call"}}
+    state = agent.invoke({**GO, "hitl_edited_tool_calls": edits})
+    assert (codes(state), executed) == (["tool_not_available"], [])
+
+
+def test_what_may_change_a_call_after_it_was_decided_is_listed() -> None:
+    """A middleware of the user's below, and a review that applies its edits there."""
+
+    class Changing(AgentMiddleware[Any, Any, Any]):
+        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return handler(request)
+
+    ours = Toolscope(PolicyEngine())
+    for below, listed in (
+        (Changing(), 1),
+        (HumanInTheLoopMiddleware({"read_doc": True}, interrupt_mode="per_call"), 1),
+        (HumanInTheLoopMiddleware({"read_doc": True}), 0),
+    ):
+        agent = create_agent(scripted([]), [make_tool(READ, [])], middleware=[ours, below])
+        found = [one for one in coverage(agent) if "is not decided" in one]
+        assert len(found) == listed

@@ -85,8 +85,8 @@ class Snapshots:
         self._toolsets: dict[tuple[Tool, ...], Toolset] = {}
         self._snapshots: dict[tuple[int, ...], Snapshot] = {}
 
-    def of(self, hosts: Sequence[HostTool]) -> Snapshot:
-        """The snapshot of these objects, in this order.
+    def of(self, hosts: Sequence[HostTool], *, anew: bool = False) -> Snapshot:
+        """The snapshot of these objects, in this order; ``anew`` looks at all that they are.
 
         A second tool of one name gets an own name of its own, so both stay in the toolset.
 
@@ -95,7 +95,7 @@ class Snapshots:
         """
         key = tuple(map(id, hosts))
         known = self._snapshots.get(key)
-        if known is None or not known.is_current():
+        if known is None or anew or not known.is_current():
             once = {id(host): host for host in hosts}
             reads = tuple([self._read(host) for host in once.values()])
             known = Snapshot(reads, self._toolset(tuple([read.tool for read in reads])))

@@ -42,7 +42,9 @@ class Places:
     ) -> Place:
         """The place of a call in ``message``, which is one of the chat's ``messages``."""
         settings: Mapping[str, Any] = config.get("configurable") or {}
-        scope = self.scope(config, message)
+        metadata = config.get("metadata") or {}
+        alone = message is not None and _alone(metadata, message)
+        scope = self.scope(config, alone=alone)
         way = settings.get("checkpoint_ns") or ""
         thread = settings.get("thread_id")
         chat: str | None = None if thread is None else str(thread)
@@ -53,8 +55,8 @@ class Places:
             chat = _first_id(messages)
         return Place(chat, ancestors, scope, way.rpartition("|")[2] or uuid4().hex)
 
-    def scope(self, config: RunnableConfig, message: AIMessage | None = None) -> Scope:
-        """The scope of the chat that goes on, for the calls of ``message`` where there is one."""
+    def scope(self, config: RunnableConfig, *, alone: bool = True) -> Scope:
+        """The scope of the chat that goes on; only a call that is alone in its task can ask."""
         settings: Mapping[str, Any] = config.get("configurable") or {}
         metadata: Mapping[str, Any] = config.get("metadata") or {}
         declared = self._declared if isinstance(self._declared, Scope) else self._declared(config)
@@ -66,9 +68,7 @@ class Places:
             scopes.current(),
             settings.get("ls_agent_type") == "subagent"
             or (way is not None and "|" in way and bool(_tools_above(way))),
-            declared.can_ask
-            and bool(settings.get("__pregel_checkpointer"))
-            and (message is None or _alone(metadata, message)),
+            declared.can_ask and bool(settings.get("__pregel_checkpointer")) and alone,
         )
         known = self._scopes.get(key)
         if known is None:

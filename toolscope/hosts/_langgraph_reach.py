@@ -10,7 +10,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
 import attrs
-from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
 from langchain_core.runnables import Runnable, RunnableBinding
 from langchain_core.tools import BaseTool
 from langgraph.prebuilt import ToolNode
@@ -29,6 +29,8 @@ class Agent:
     path: str
     graph: Any
     chain: tuple[AgentMiddleware[Any, Any, Any], ...]
+    calls: tuple[AgentMiddleware[Any, Any, Any], ...]
+    """Those of them that see its tool calls, in order."""
     dictionaries: tuple[Mapping[str, Any], ...]
     """Tools that go to the model's provider as they are."""
     unwrapped: tuple[str, ...]
@@ -48,7 +50,7 @@ def uncovered(agent: Any, kind: type[AgentMiddleware[Any, Any, Any]]) -> tuple[s
                 f"{found.path} runs its {nodes} without {kind.__name__}; make it with an attached "
                 "create function, or put the middleware on it"
             ] = None
-        for line in _order(found, kind):
+        for line in (*_order(found, kind), *_below(found, kind)):
             lines[line] = None
         for tool in found.dictionaries:
             if tool.get("type") not in (None, "function", "custom"):
@@ -60,6 +62,19 @@ def uncovered(agent: Any, kind: type[AgentMiddleware[Any, Any, Any]]) -> tuple[s
 
 
 _HOSTS_OWN: Final = ("langchain.", "langchain_", "deepagents.")
+
+
+def _below(found: Agent, kind: type[AgentMiddleware[Any, Any, Any]]) -> Iterator[str]:
+    """What may change a call after it was decided."""
+    ours = [place for place, one in enumerate(found.calls) if isinstance(one, kind)]
+    for one in found.calls[max(ours) + 1 :] if ours else ():
+        reviews = isinstance(one, HumanInTheLoopMiddleware)
+        edits = reviews and getattr(one, "interrupt_mode", None) == "per_call"
+        if edits or not type(one).__module__.startswith(_HOSTS_OWN):
+            yield (
+                f"{found.path}: middleware {one.name!r} comes after {kind.__name__}; what it makes "
+                "of a call is not decided"
+            )
 
 
 def _order(found: Agent, kind: type[AgentMiddleware[Any, Any, Any]]) -> Iterator[str]:
@@ -92,7 +107,7 @@ def agents(agent: Any, kind: type[AgentMiddleware[Any, Any, Any]]) -> list[Agent
             continue
         seen.add(id(graph))
         if isinstance(graph, RemoteGraph):
-            found.append(Agent(path, graph, (), (), ()))
+            found.append(Agent(path, graph, (), (), (), ()))
         elif isinstance(graph, Pregel):
             described, below = _read(path, graph, kind)
             found.append(described)
@@ -106,6 +121,7 @@ def _read(
     path: str, graph: Pregel[Any, Any, Any, Any], kind: type[AgentMiddleware[Any, Any, Any]]
 ) -> tuple[Agent, list[tuple[str, Any]]]:
     chain: tuple[AgentMiddleware[Any, Any, Any], ...] = ()
+    calls: tuple[AgentMiddleware[Any, Any, Any], ...] = ()
     dictionaries: list[Mapping[str, Any]] = []
     unwrapped: list[str] = []
     below: list[tuple[str, Any]] = []
@@ -113,7 +129,9 @@ def _read(
         bound = _unbound(node.bound)
         if isinstance(bound, ToolNode):
             wrapper = bound._wrap_tool_call  # noqa: SLF001  (read only; see the module)
-            if not any(isinstance(one, kind) for one in _chain(wrapper)):
+            wrapped = tuple(_chain(wrapper))
+            calls += wrapped
+            if not any(isinstance(one, kind) for one in wrapped):
                 unwrapped.append(name)
             for tool in bound.tools_by_name.values():
                 below += [(f"{path} > tool {tool.name!r}", o) for o in _referred(tool)]
@@ -132,7 +150,7 @@ def _read(
                 continue
         below += [(f"{path} > node {name!r}", other) for other in _referred(bound)]
     titled = [(_title(one, way), one) for way, one in below if _is_graph(one)]
-    return Agent(path, graph, chain, tuple(dictionaries), tuple(unwrapped)), titled
+    return Agent(path, graph, chain, calls, tuple(dictionaries), tuple(unwrapped)), titled
 
 
 def _title(one: Any, way: str) -> str:

@@ -49,21 +49,37 @@ class EnforcementPoint:
             return _nothing(scope)
 
     def on_tool_call(
-        self, call: ToolCall, tools: Toolset, scope: Scope, prefer: str | None = None
+        self,
+        call: ToolCall,
+        tools: Toolset,
+        scope: Scope,
+        prefer: str | None = None,
+        *,
+        produced: ToolCall | None = None,
     ) -> Decision:
         """As `CallLedger.on_tool_call`; where that fails, a denial (``policy_error``)."""
         try:
-            return self.ledger.on_tool_call(call, tools, scope, prefer, claimed=True)
+            return self.ledger.on_tool_call(
+                call, tools, scope, prefer, produced=produced, claimed=True
+            )
         except Exception:  # noqa: BLE001  (as above)
             _log.exception("toolscope failed to decide a call; it is denied")
             return failed_decision(call, scope)
 
     async def on_tool_call_async(
-        self, call: ToolCall, tools: Toolset, scope: Scope, prefer: str | None = None
+        self,
+        call: ToolCall,
+        tools: Toolset,
+        scope: Scope,
+        prefer: str | None = None,
+        *,
+        produced: ToolCall | None = None,
     ) -> Decision:
         """As `on_tool_call`, with awaitable rules awaited."""
         try:
-            return await self.ledger.on_tool_call_async(call, tools, scope, prefer, claimed=True)
+            return await self.ledger.on_tool_call_async(
+                call, tools, scope, prefer, produced=produced, claimed=True
+            )
         except Exception:  # noqa: BLE001  (as above)
             _log.exception("toolscope failed to decide a call; it is denied")
             return failed_decision(call, scope)

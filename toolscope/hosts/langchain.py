@@ -113,10 +113,16 @@ class _Submitted:
     """One call as it is asked about."""
 
     call: ToolCall
+    call_id: str
+    """The host's id of the call, whatever the number of its execution."""
     tools: Toolset
     scope: Scope
-    question: tuple[str | None, str]
-    """Names the call whatever the number of its execution."""
+    task: tuple[str | None, str]
+    """The chat and the task that the call is executed in."""
+    execution: object
+    """LangGraph starts a task anew with each answer."""
+    produced: ToolCall | None
+    """The call as the request has it, where an edit in the state makes another tool's of it."""
 
 
 _Handled: TypeAlias = ToolMessage | Command[Any]
@@ -226,21 +232,24 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
         if submitted is None:
             return _failed(request, failed_decision(ToolCall(name="?"), Scope()))
         call, tools, scope = submitted.call, submitted.tools, submitted.scope
-        decision = self._point.on_tool_call(call, tools, scope)
+        produced = submitted.produced
+        decision = self._point.on_tool_call(call, tools, scope, produced=produced)
         if decision.effect is Effect.ASK:
-            person = self._person(submitted, request)
+            person = self._person(submitted)
             while decision.effect is Effect.ASK:
                 person.answer(decision)
-                decision = self._point.on_tool_call(call, tools, scope)
+                decision = self._point.on_tool_call(call, tools, scope, produced=produced)
         if decision.effect is not Effect.ALLOW:
             return _failed(request, decision)
+        if self._questions:
+            self._pass_over(submitted)
         try:
             with scopes.inside(scope):
                 result = handler(_with_arguments(request, decision))
         except BaseException as error:
-            self._ended(call, error)
+            self._ended(submitted, error)
             raise
-        self._ended(call, result)
+        self._ended(submitted, result)
         return result
 
     async def awrap_tool_call(
@@ -251,21 +260,26 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
         if submitted is None:
             return _failed(request, failed_decision(ToolCall(name="?"), Scope()))
         call, tools, scope = submitted.call, submitted.tools, submitted.scope
-        decision = await self._point.on_tool_call_async(call, tools, scope)
+        produced = submitted.produced
+        decision = await self._point.on_tool_call_async(call, tools, scope, produced=produced)
         if decision.effect is Effect.ASK:
-            person = self._person(submitted, request)
+            person = self._person(submitted)
             while decision.effect is Effect.ASK:
                 person.answer(decision)
-                decision = await self._point.on_tool_call_async(call, tools, scope)
+                decision = await self._point.on_tool_call_async(
+                    call, tools, scope, produced=produced
+                )
         if decision.effect is not Effect.ALLOW:
             return _failed(request, decision)
+        if self._questions:
+            self._pass_over(submitted)
         try:
             with scopes.inside(scope):
                 result = await handler(_with_arguments(request, decision))
         except BaseException as error:
-            self._ended(call, error)
+            self._ended(submitted, error)
             raise
-        self._ended(call, result)
+        self._ended(submitted, result)
         return result
 
     def tool_node(self, tools: Sequence[Any], **arguments: Any) -> ToolNode:
@@ -304,6 +318,9 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
                 registry.append(host)
             snapshot = self._snapshots.of(registry)
             tool = None if host is None else snapshot.tool_of(host)
+            if host is not None and tool is None:  # it was changed where it is
+                snapshot = self._snapshots.of(registry, anew=True)
+                tool = snapshot.tool_of(host)
         # What is decided is the tool that runs, whatever name the call bears by now.
         name = name if tool is None else tool.name
         submitted = f"{request.tool_call.get('id')}@{place.task}"
@@ -314,8 +331,17 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
             chat=place.chat,
             ancestors=place.ancestors,
         )
-        question = (place.chat, submitted)
-        return _Submitted(call, snapshot.toolset, place.scope, question)
+        execution = (config.get("configurable") or {}).get("__pregel_scratchpad")
+        task = (place.chat, place.task)
+        call_id = str(request.tool_call.get("id"))
+        produced = None
+        if request.tool_call["name"] != call.name and request.tool is not host:
+            # A reviewer's edit names another tool. Whether it will be applied cannot be seen here.
+            produced = attrs.evolve(
+                call, name=request.tool_call["name"], arguments=request.tool_call["args"]
+            )
+        toolset = snapshot.toolset
+        return _Submitted(call, call_id, toolset, place.scope, task, execution, produced)
 
     def _unspent(self, chat: str | None, submitted: str) -> str:
         """The id of this execution: the host repeats a call that failed or was interrupted."""
@@ -325,22 +351,35 @@ class Toolscope(AgentMiddleware[Any, Any, Any]):
             call_id = f"{submitted}#{times}"
         return call_id
 
-    def _ended(self, call: ToolCall, outcome: object) -> None:
-        if isinstance(outcome, ToolMessage):
-            self._point.completed(call, failed=outcome.status == "error")
-        elif isinstance(outcome, GraphInterrupt):
+    def _ended(self, submitted: _Submitted, outcome: object) -> None:
+        call = submitted.call
+        if isinstance(outcome, GraphInterrupt):
             # The tool, or a run in it, waits for a person; the answer makes it run anew.
             self._point.cancelled(call)
+            self._questions_of(submitted).interrupted()
+            return
+        if isinstance(outcome, ToolMessage):
+            failed = outcome.status == "error"
         else:
             failed = isinstance(outcome, BaseException) and not isinstance(outcome, ParentCommand)
-            self._point.completed(call, failed=failed)
+        self._point.completed(call, failed=failed)
+        if failed and submitted.task in self._questions:
+            self._questions_of(submitted).failed(submitted.call_id)
 
-    def _person(self, submitted: _Submitted, request: ToolCallRequest) -> Person:
-        questions = self._questions.get(submitted.question)
+    def _person(self, submitted: _Submitted) -> Person:
+        return Person(self._point, self._questions_of(submitted), submitted.call_id)
+
+    def _questions_of(self, submitted: _Submitted) -> Questions:
+        questions = self._questions.get(submitted.task)
         if questions is None:
-            questions = []
-            keep(self._questions, submitted.question, questions)
-        return Person(self._point, questions, str(request.tool_call.get("id")))
+            questions = Questions()
+            keep(self._questions, submitted.task, questions)
+        questions.begin(submitted.execution)
+        return questions
+
+    def _pass_over(self, submitted: _Submitted) -> None:
+        if submitted.task in self._questions:
+            self._questions_of(submitted).pass_over()
 
 
 def _listed_hosts(
