@@ -23,7 +23,11 @@ class Form:
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self._kept: list[object] = []
         """Keeps what is told by identity from being freed, and its id from being used again."""
-        self._parts = self._read(dict(arguments), 0)
+        given = dict(arguments)
+        if _PLAIN.issuperset(map(type, given.values())):  # as most are
+            self._parts: object = given, list(map(type, given.values()))
+        else:
+            self._parts = self._read(given, 0)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Form) and self._parts == other._parts

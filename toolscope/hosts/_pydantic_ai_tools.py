@@ -23,7 +23,9 @@ _NO_METADATA: Final[Mapping[str, Any]] = {}
 class _Row:
     """The parts of one definition that a rule can see, as they were when its `Tool` was made."""
 
-    __slots__ = ("description", "function", "mcp", "metadata", "name", "schema", "toolset_id")
+    __slots__ = (
+        "description", "function", "mcp", "metadata", "name", "owner", "schema", "toolset_id",
+    )  # fmt: skip
 
     def __init__(self, tool: ToolsetTool[Any]) -> None:
         definition = tool.tool_def
@@ -35,6 +37,7 @@ class _Row:
         self.metadata = None if definition.metadata is None else dict(definition.metadata)
         self.mcp = _is_mcp(definition)
         self.function = None if self.mcp else _function_of(tool)
+        self.owner = _owner_of(tool)
 
 
 @attrs.frozen
@@ -76,7 +79,9 @@ class Snapshot:
                 or definition.description != row.description
                 or definition.metadata != row.metadata
                 or definition.toolset_id != row.toolset_id
-                or (not row.mcp and _function_of(tool) is not row.function)
+                or not (
+                    row.mcp or _owner_of(tool) is row.owner or _function_of(tool) is row.function
+                )
             ):
                 return False
         return True
@@ -170,6 +175,11 @@ def _json_only(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
         except (TypeError, ValueError, RecursionError):
             continue
     return {key: value for key, value in kept.items() if isinstance(key, str)} or None
+
+
+def _owner_of(tool: Any) -> object:
+    """What a function tool's call belongs to: the same one has the same function."""
+    return getattr(getattr(tool, "call_func", None), "__self__", tool)
 
 
 def _function_of(tool: Any) -> object:
