@@ -300,3 +300,11 @@ def test_any_json_can_be_followed(state: Json, actions: list[Json]) -> None:
     chat.apply({"type": "chat/toolCallStart", "turnId": "t1", **BASE})
     for action in actions:
         chat.apply({"turnId": "t1", "toolCallId": "c", **action})
+
+
+def test_only_an_mcp_servers_call_waits_for_authorisation() -> None:
+    """Of any other call the action changes nothing."""
+    call = {"status": "running", **STATES["running"]}
+    assert follow_call(call, ACTIONS["auth"])["status"] == "auth-required"
+    other = {**call, "contributor": {"kind": "client", "clientId": "desk-1"}}
+    assert follow_call(other, ACTIONS["auth"]) is other

@@ -1098,3 +1098,73 @@ def test_an_end_that_cannot_be_recorded_is_sent_all_the_same() -> None:
     assert types(step) == ["toolCallComplete", "inputNeededRemoved"]
     store.broken = False
     assert session.ledger.state(MAIN, "c1") is CallState.HANDED_OUT
+
+
+def test_a_turn_that_ends_while_a_changed_tool_is_decided_again() -> None:
+    """The Ready comes too late."""
+    waits = Slow()
+    session = hosted(waits)
+
+    async def main() -> None:
+        await session.on_tool_call_async(MAIN, TURN, ToolCall(id="c1", name="look"))
+        slow = anyio.Event()
+        waits.released = slow
+        set_ = {
+            "type": "session/activeClientSet",
+            "activeClient": desk({"name": "look", "description": "Looks twice."}),
+        }
+        session.dispatch(SESSION, set_, "desk-1")
+        steps: list[Step] = []
+
+        async def make_ready() -> None:
+            ready = about("Ready", invocationMessage="Look?", confirmed="not-needed")
+            steps.append(await session.dispatch_async(MAIN, ready))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(make_ready)
+            await anyio.wait_all_tasks_blocked()
+            ended = {"type": "chat/turnComplete", "turnId": TURN, "duration": 1}
+            session.dispatch(MAIN, ended)
+            slow.set()
+        assert (steps[0].refusal, steps[0].sends) == ("the call ended meanwhile", ())
+
+    run_async(main)
+
+
+def test_an_answer_that_the_ledger_cannot_place_runs_nothing() -> None:
+    """A ledger that forgot the call refuses the yes, and the call can still be refused."""
+    store = MemoryStore()
+    session = HostSession(CallLedger(PolicyEngine([Asking()]), store), SESSION, state())
+    start(session, MAIN)
+    called(session, MAIN, "look", ask=1)
+    key = ("call", MAIN, "c1")
+    store.swap(key, store.get(key), None)
+    yes = about("Confirmed", approved=True, confirmed="user-action")
+    assert "waits for no answer" in str(session.dispatch(MAIN, yes, "desk-1").refusal)
+    assert status(session) == "pending-confirmation"
+    no = about("Confirmed", approved=False, reason="denied")
+    assert session.dispatch(MAIN, no, "desk-1").refusal is None
+    assert status(session) == "cancelled"
+
+
+def test_customizations_come_change_and_go() -> None:
+    """One that is new is added, a known one replaced, and a child goes from its parent."""
+    session = hosted(running=False)
+
+    def now() -> Any:
+        return session.to_json().get("customizations")
+
+    def updated(customization: Json) -> None:
+        action = {"type": "session/customizationUpdated", "customization": customization}
+        assert session.dispatch(SESSION, action).refusal is None
+
+    plugin: Json = {"type": "plugin", "id": "p", "children": [AGENT]}
+    updated(plugin)
+    assert now() == [plugin]
+    renamed = {**plugin, "title": "Plugin"}
+    updated(renamed)
+    assert now() == [renamed]
+    session.dispatch(SESSION, {"type": "session/customizationRemoved", "id": AGENT["id"]})
+    assert now() == [{**renamed, "children": []}]
+    session.dispatch(SESSION, {"type": "session/customizationRemoved", "id": "p"})
+    assert not now()

@@ -24,7 +24,7 @@ from toolscope.engine import PolicyEngine
 from toolscope.errors import Fault, ToolscopeError, WireError
 from toolscope.listings import Listing
 from toolscope.model import Approval, InvalidArguments, Provider, ToolCall, Toolset
-from toolscope.verdicts import Decision, Effect, decide_settled
+from toolscope.verdicts import Decision, Effect, Failure, decide_settled
 
 __all__ = ["CallStep", "Ended", "HostSession", "Send", "Step"]
 
@@ -309,14 +309,11 @@ class HostSession:
                 return Step(refusal="the call ended meanwhile")
             chat.decisions[call_id] = again
             if again.failure is not None:
-                return self._ended(chat, call_id, again)
+                return self._ended(chat, call_id, again.failure)
         return Step(sends=self._flow.follow(chat, wire.read_action(json), json, None))
 
-    def _ended(self, chat: LiveChat, call_id: str, decision: Decision) -> Step:
+    def _ended(self, chat: LiveChat, call_id: str, failure: Failure) -> Step:
         """Refuses an action on a call that its denial ends."""
-        failure = decision.failure
-        if failure is None:
-            raise ValueError("only a denied call is ended")
         sends = self._flow.settle(chat, call_id, failure)
         ended = Ended(chat=chat.uri, call_id=call_id, failure=failure)
         return Step(refusal=failure.message, sends=sends, ended=(ended,))
@@ -351,10 +348,8 @@ class HostSession:
         if asked and decision is not None:
             answer = answer_to(decision, allow=True, by=client, arguments=call.arguments)
             if self.ledger.state(chat.uri, call_id) is CallState.HANDED_OUT:
-                given, remember = (
-                    (answer,),
-                    False,
-                )  # it was allowed, and edited into a form that asks
+                # It was allowed, and edited into a form that asks.
+                given, remember = (answer,), False
             else:
                 try:
                     self.ledger.answer(answer)
@@ -374,7 +369,7 @@ class HostSession:
         again = self._flow.withdrawn(chat, again) or again
         chat.decisions[call_id] = again
         if again.failure is not None:
-            return self._ended(chat, call_id, again)
+            return self._ended(chat, call_id, again.failure)
         if again.effect is Effect.ASK:
             turn = view.turn_id or ""
             ready = ready_action(again, turn=turn, call_id=call_id, confirmed=None)
