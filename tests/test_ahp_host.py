@@ -1158,13 +1158,15 @@ def test_customizations_come_change_and_go() -> None:
         action = {"type": "session/customizationUpdated", "customization": customization}
         assert session.dispatch(SESSION, action).refusal is None
 
+    other: Json = {"type": "plugin", "id": "o"}
     plugin: Json = {"type": "plugin", "id": "p", "children": [AGENT]}
+    updated(other)
     updated(plugin)
-    assert now() == [plugin]
+    assert now() == [other, plugin]
     renamed = {**plugin, "title": "Plugin"}
     updated(renamed)
-    assert now() == [renamed]
+    assert now() == [other, renamed]
     session.dispatch(SESSION, {"type": "session/customizationRemoved", "id": AGENT["id"]})
-    assert now() == [{**renamed, "children": []}]
+    assert now() == [other, {**renamed, "children": []}]
     session.dispatch(SESSION, {"type": "session/customizationRemoved", "id": "p"})
-    assert not now()
+    assert now() == [other]

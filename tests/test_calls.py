@@ -391,6 +391,23 @@ def test_a_call_that_is_executed_elsewhere_can_be_claimed(awaited: bool) -> None
     assert ledger.claim(BANK, "transfer", {}, TOOLS, USER).call.id == "c1"
 
 
+class Contested(MemoryStore):
+    """A store in which the call ends just as it is claimed."""
+
+    def swap(self, key: Key, old: Record | None, new: Record | None) -> bool:
+        if key[0] == "call" and old is not None and new is not None and new["claimed"]:
+            super().swap(key, old, {**old, "state": "completed", "final": True})
+        return super().swap(key, old, new)
+
+
+def test_a_call_that_ends_while_it_is_claimed_is_not_claimed() -> None:
+    """The execution is a call of its own."""
+    ledger = CallLedger(PolicyEngine(), Contested())
+    handed_out(ledger, call())
+    assert ledger.claim(BANK, "transfer", {}, TOOLS, USER).call.id is None
+    assert ledger.state("main", "c1") is CallState.COMPLETED
+
+
 def test_claims_are_matched_in_the_order_of_the_calls() -> None:
     """Of equal calls the oldest that waits is claimed first; 256 of them can wait."""
     ledger = make_ledger({})
