@@ -6,10 +6,16 @@ from typing import Any, Final
 from toolscope.ahp import wire
 from toolscope.ahp._following import TURN_ENDS, client_of, follow_call
 from toolscope.ahp._live import LiveChat, LiveSession
-from toolscope.model import arguments_digest, read_arguments
+from toolscope.model import FrozenDict, arguments_digest, read_arguments
 from toolscope.verdicts import Decision, Effect
 
-__all__ = ["chat_refusal", "origin_refusal", "plain_result", "session_refusal"]
+__all__ = [
+    "chat_refusal",
+    "origin_refusal",
+    "plain_result",
+    "same_arguments",
+    "session_refusal",
+]
 
 _HOST_ONLY: Final = frozenset(
     {
@@ -39,6 +45,11 @@ def plain_result(action: Mapping[str, Any]) -> dict[str, Any]:
     result = given if isinstance(given, Mapping) else {}
     kept = {key: result[key] for key in _RESULT if result.get(key) is not None}
     return {**action, "result": {**kept, "success": kept.get("success") is True}}
+
+
+def same_arguments(one: FrozenDict, other: FrozenDict) -> bool:
+    """Whether these are the same, to the type of each value; invalid ones are not like none."""
+    return type(one) is type(other) and arguments_digest(one) == arguments_digest(other)
 
 
 def chat_refusal(
@@ -74,12 +85,13 @@ def chat_refusal(
         return f"a call that is {call.get('status')} does not take this action"
     if type_ == "chat/toolCallReady" and action.contributor is not None:
         return "who executes a call is settled by its start"
-    if type_ == "chat/toolCallReady" and decision is not None and "toolInput" in json:
-        given, decided = read_arguments(json["toolInput"]), decision.call.arguments
-        if type(given) is not type(decided) or (
-            arguments_digest(given) != arguments_digest(decided)
-        ):
-            return "the arguments of a call are those that were decided"
+    if (
+        type_ == "chat/toolCallReady"
+        and decision is not None
+        and "toolInput" in json
+        and not same_arguments(read_arguments(json["toolInput"]), decision.call.arguments)
+    ):
+        return "the arguments of a call are those that were decided"
     if decision is not None and decision.effect is Effect.ASK:
         confirms = type_ == "chat/toolCallReady" and json.get("confirmed") is not None
         succeeds = type_ == "chat/toolCallComplete" and plain_result(json)["result"]["success"]

@@ -17,7 +17,13 @@ from toolscope.ahp._chats import Chat
 from toolscope.ahp._flow import Ended, Flow, Send, Step
 from toolscope.ahp._following import TERMINAL, client_of
 from toolscope.ahp._live import LiveChat, LiveSession
-from toolscope.ahp._rules import chat_refusal, origin_refusal, plain_result, session_refusal
+from toolscope.ahp._rules import (
+    chat_refusal,
+    origin_refusal,
+    plain_result,
+    same_arguments,
+    session_refusal,
+)
 from toolscope.ahp.calls import denied_actions, ready_action, start_action
 from toolscope.calls import CallLedger, CallState, answer_to
 from toolscope.engine import PolicyEngine
@@ -435,9 +441,9 @@ class HostSession:
 
 def _is_same(call: ToolCall, known: ToolCall) -> bool:
     """Whether a call that comes again is the one that is known: no other tool or arguments."""
-    return (call.name, call.provider, type(call.arguments), call.arguments_digest) == (
-        known.name, known.provider, type(known.arguments), known.arguments_digest,
-    )  # fmt: skip
+    return (call.name, call.provider) == (known.name, known.provider) and same_arguments(
+        call.arguments, known.arguments
+    )
 
 
 def _settled(call: ToolCall, chat: Chat, reason: str) -> CallStep:

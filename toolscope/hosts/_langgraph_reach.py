@@ -64,10 +64,17 @@ def uncovered(agent: Any, kind: type[AgentMiddleware[Any, Any, Any]]) -> tuple[s
 _HOSTS_OWN: Final = ("langchain.", "langchain_", "deepagents.")
 
 
+def _after(
+    chain: tuple[AgentMiddleware[Any, Any, Any], ...], kind: type[AgentMiddleware[Any, Any, Any]]
+) -> tuple[AgentMiddleware[Any, Any, Any], ...]:
+    """The middlewares that come after the last one of this kind; none where there is none."""
+    ours = [place for place, one in enumerate(chain) if isinstance(one, kind)]
+    return chain[max(ours) + 1 :] if ours else ()
+
+
 def _below(found: Agent, kind: type[AgentMiddleware[Any, Any, Any]]) -> Iterator[str]:
     """What may change a call after it was decided."""
-    ours = [place for place, one in enumerate(found.calls) if isinstance(one, kind)]
-    for one in found.calls[max(ours) + 1 :] if ours else ():
+    for one in _after(found.calls, kind):
         reviews = isinstance(one, HumanInTheLoopMiddleware)
         edits = reviews and getattr(one, "interrupt_mode", None) == "per_call"
         if edits or not type(one).__module__.startswith(_HOSTS_OWN):
@@ -78,8 +85,7 @@ def _below(found: Agent, kind: type[AgentMiddleware[Any, Any, Any]]) -> Iterator
 
 
 def _order(found: Agent, kind: type[AgentMiddleware[Any, Any, Any]]) -> Iterator[str]:
-    ours = [place for place, one in enumerate(found.chain) if isinstance(one, kind)]
-    for one in found.chain[max(ours) + 1 :] if ours else ():
+    for one in _after(found.chain, kind):
         changes_tools = type(one).wrap_model_call is not AgentMiddleware.wrap_model_call
         own = type(one).__module__.startswith(_HOSTS_OWN) and not _discloses_tools(one)
         if changes_tools and not own:

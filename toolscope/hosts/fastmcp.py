@@ -373,14 +373,15 @@ async def _find(server: Server, name: str, version: VersionSpec | None) -> HostT
     return tool
 
 
-def _is_picked_elsewhere(tool: HostTool | None) -> bool:
+def _is_picked_elsewhere(found: HostTool) -> bool:
     """Whether another server picks among this tool's versions.
 
     A proxy hands the version that a caller names on, and its own tools have none: what would run is
     not the tool that it lists.
     """
-    if tool is None or tool.version is None:
+    if found.version is None:
         return True
+    tool: HostTool | None = found
     for _ in range(_DEEPEST_MOUNT):
         if tool is None:
             return False

@@ -37,6 +37,7 @@ _LINE_READERS: Final = frozenset({"eval", "watch", "parallel", "ssh", "trap"})
 """Runners whose words are a shell line once more."""
 _SOURCES: Final = frozenset({".", "source"})
 """Commands that run a file in this shell."""
+_RUN_OTHERS: Final = _RUNNERS | _SHELLS | _SOURCES | {"find"}
 _LINE_OPTION: Final = re.compile(r"(?:-S|--(?:split-string|command)=)(.+)", re.DOTALL)
 """An option that holds a shell line: ``env -S``, ``su --command=``."""
 _FIND_RUNS: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
@@ -72,7 +73,7 @@ def all_runs(line: Line) -> Iterator[Words]:
 def _runs(words: Words, depth: int) -> Iterator[Words]:
     yield words
     program = base_name(words[0]) if words else None
-    if program not in _RUNNERS | _SHELLS | _SOURCES and program != "find":
+    if program not in _RUN_OTHERS:
         return
     if len(words) > _MOST_WORDS or depth > _MOST_SHELLS:
         yield _UNKNOWN
